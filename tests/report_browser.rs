@@ -10,7 +10,7 @@ use browser::Browser;
 use common::e2e::{Need, have};
 use plimsoll::profile::Profile;
 use plimsoll::report::chapters::build_report;
-use plimsoll::report::chart::TimelineLane;
+use plimsoll::report::chart::{Plot, TimelineLane};
 use plimsoll::report::content::{Chapter, ContentBlock, Grid, Report, TableCell, TableColumn};
 use plimsoll::report::material::{Material, StoredDocument};
 use reports::{plain, report, written};
@@ -33,7 +33,10 @@ fn shown(test: &str, report: &Report) -> Option<Browser> {
 fn lane(report: &Report, n: usize) -> &TimelineLane {
     let blocks = report.chapters.iter().flat_map(|c| &c.blocks);
     let timelines = blocks.filter_map(|block| match block {
-        ContentBlock::Timeline(timeline) => Some(&timeline.lanes[n]),
+        ContentBlock::Chart(chart) => match &chart.plot {
+            Plot::Timeline(timeline) => Some(&timeline.lanes[n]),
+            _ => None,
+        },
         _ => None,
     });
     timelines.into_iter().next().unwrap()

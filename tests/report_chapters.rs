@@ -9,7 +9,7 @@ use plimsoll::compare::validate::RunValidation;
 use plimsoll::engine::facts::{Finding, Severity};
 use plimsoll::profile::{HostMemoryUse, HostPoint, Profile};
 use plimsoll::report::chapters;
-use plimsoll::report::chart::{Chart, ChartTimeline, Plot};
+use plimsoll::report::chart::{Chart, Plot};
 use plimsoll::report::content::{AnswerState, Chapter, ContentBlock, Grid, Report, TableCell};
 use plimsoll::report::lanes::{self, CaptureLog};
 use plimsoll::report::material::{Material, ReportRun, StoredDocument};
@@ -79,15 +79,15 @@ fn grid<'a>(report: &'a Report, id: &str) -> &'a Grid {
 fn charts(report: &Report) -> impl Iterator<Item = &Chart> {
     let blocks = report.chapters.iter().flat_map(Chapter::all_blocks);
     blocks.filter_map(|b| match b {
-        ContentBlock::Chart(chart) => Some(chart),
+        ContentBlock::Chart(chart) if !matches!(chart.plot, Plot::Timeline(_)) => Some(chart),
         _ => None,
     })
 }
 
-fn timelines(report: &Report) -> Vec<&ChartTimeline> {
+fn timelines(report: &Report) -> Vec<&Chart> {
     let blocks = report.chapters.iter().flat_map(Chapter::all_blocks);
     let found = blocks.filter_map(|b| match b {
-        ContentBlock::Timeline(timeline) => Some(timeline),
+        ContentBlock::Chart(chart) if matches!(chart.plot, Plot::Timeline(_)) => Some(chart),
         _ => None,
     });
     found.collect()

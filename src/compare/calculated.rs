@@ -94,7 +94,7 @@ impl From<Result<u64, String>> for CalculatedFigure {
 }
 
 /// What was calculated of one deployment; bytes on the GPU that needs most, and tokens.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Calculated {
     /// What the calculation rests on, as `config.json of the run, vLLM 0.11.0, H100`.
     pub basis: String,
@@ -109,10 +109,8 @@ impl Calculated {
     /// Nothing, for one reason.
     pub fn nothing_calculated(why: &str) -> Calculated {
         Calculated {
-            basis: String::new(),
-            claims: BTreeMap::new(),
-            outside: 0,
             missing: why.into(),
+            ..Calculated::default()
         }
     }
 

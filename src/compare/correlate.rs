@@ -60,55 +60,36 @@ const OVERHEAD: RunFigure = ("framework overhead, GiB", |p| {
     p.memory_breakdown.framework_overhead_gb
 });
 
+const WEIGHTS: RunFigure = ("model weights, GiB", |p| {
+    p.memory_breakdown.model_weights_gb
+});
+const ACTIVATIONS: RunFigure = ("activations, GiB", |p| p.memory_breakdown.activations_gb);
+const KV_USED: RunFigure = ("KV in use, GiB", |p| {
+    p.vllm_internal_metrics.kv_cache_used_gb
+});
+const KV_USAGE: RunFigure = ("KV usage, share of the pool", |p| {
+    p.vllm_internal_metrics.kv_cache_usage_peak
+});
+const PARAMETERS: RunFigure = ("parameters", |p| {
+    p.model_info.num_parameters.map(|n| n as f64)
+});
+const POWER: RunFigure = ("mean power, W", |p| {
+    Some(p.memory_timeline.extended.as_ref()?.power.as_ref()?.mean_w)
+});
+const HEAT: RunFigure = ("mean temperature, °C", |p| {
+    let gauges = p.memory_timeline.extended.as_ref()?;
+    Some(gauges.temperature.as_ref()?.mean_c)
+});
+
 const ACROSS: &[(RunFigure, RunFigure)] = &[
-    (
-        PEAK,
-        ("mean power, W", |p| {
-            Some(p.memory_timeline.extended.as_ref()?.power.as_ref()?.mean_w)
-        }),
-    ),
-    (
-        PEAK,
-        ("mean temperature, °C", |p| {
-            Some(
-                p.memory_timeline
-                    .extended
-                    .as_ref()?
-                    .temperature
-                    .as_ref()?
-                    .mean_c,
-            )
-        }),
-    ),
+    (PEAK, POWER),
+    (PEAK, HEAT),
     (PEAK, BATCH),
-    (
-        PEAK,
-        ("KV in use, GiB", |p| {
-            p.vllm_internal_metrics.kv_cache_used_gb
-        }),
-    ),
-    (
-        ("KV usage, share of the pool", |p| {
-            p.vllm_internal_metrics.kv_cache_usage_peak
-        }),
-        BATCH,
-    ),
-    (
-        ("activations, GiB", |p| p.memory_breakdown.activations_gb),
-        BATCH,
-    ),
-    (
-        OVERHEAD,
-        ("model weights, GiB", |p| {
-            p.memory_breakdown.model_weights_gb
-        }),
-    ),
-    (
-        OVERHEAD,
-        ("parameters", |p| {
-            p.model_info.num_parameters.map(|n| n as f64)
-        }),
-    ),
+    (PEAK, KV_USED),
+    (KV_USAGE, BATCH),
+    (ACTIVATIONS, BATCH),
+    (OVERHEAD, WEIGHTS),
+    (OVERHEAD, PARAMETERS),
 ];
 
 impl Correlations {

@@ -65,7 +65,7 @@ pub struct Row {
 }
 
 /// One figure of one group.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Side {
     /// Median over the runs that know it.
     pub median: Option<f64>,
@@ -245,9 +245,8 @@ impl<'a> RunGroup<'a> {
         let known = || components.iter().filter(|r| !one_sided.contains(&r.key));
         let Some(total) = total.median else {
             return Side {
-                median: None,
-                spread: None,
                 unknown: total.unknown.clone(),
+                ..Side::default()
             };
         };
         let left: f64 = total - known().filter_map(|r| side(r).median).sum::<f64>();

@@ -106,7 +106,7 @@ const REPEAT_FACTOR: f64 = 2.0;
 pub const FEWEST_REPEATS: usize = 3;
 
 /// How far components may move.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Limit {
     /// A component that moves by more percent of the first is too far; null where the tolerances decide.
     pub percent: Option<f64>,
@@ -129,10 +129,7 @@ impl Limit {
         Limit {
             percent,
             ignore_below_bytes,
-            tolerances_gb: BTreeMap::new(),
-            baseline: Vec::new(),
-            exceeded: Vec::new(),
-            not_judged: Vec::new(),
+            ..Limit::default()
         }
     }
 }

@@ -138,53 +138,42 @@ pub fn settings_of_profile(profile: &Profile) -> ProfileSettings {
     all
 }
 
+/// Where documents of earlier schemas have their settings; of several places the first that is there.
+const OLDER: [(&str, &str); 21] = [
+    ("model", "/model_info/name"),
+    ("model", "/model_info/model_name"),
+    ("model", "/parameters/model"),
+    ("engine", "/engine_metadata/engine_type"),
+    ("engine", "/engine"),
+    ("engine_version", "/engine_metadata/engine_version"),
+    ("engine_version", "/engine_version"),
+    ("weights_dtype", "/dtype_metadata/weights"),
+    ("weights_dtype", "/model_info/dtype"),
+    ("kv_cache_dtype", "/dtype_metadata/kv_cache"),
+    ("kv_cache_dtype", "/parameters/kv_cache_dtype"),
+    ("quantization", "/dtype_metadata/quantization"),
+    ("quantization", "/parameters/quantization"),
+    ("batch_size", "/parameters/batch_size"),
+    ("batch_size", "/model_info/batch_size"),
+    ("input_len", "/parameters/input_len"),
+    ("input_len", "/model_info/prompt_length"),
+    ("output_len", "/parameters/output_len"),
+    ("tensor_parallel_size", "/parameters/tensor_parallel_size"),
+    ("max_model_len", "/vllm_internal_metrics/max_model_len"),
+    ("gpus", "/gpu_info/num_gpus"),
+];
+
 /// The same of a document of an earlier schema, as far as it goes.
 pub fn of_older(document: &Value) -> ProfileSettings {
+    let mut found: BTreeMap<&str, String> = BTreeMap::new();
+    for (name, path) in OLDER {
+        if let Some(value) = document.pointer(path).and_then(scalar) {
+            found.entry(name).or_insert(value);
+        }
+    }
     let mut all = ProfileSettings::new();
-    for (name, paths) in [
-        (
-            "model",
-            &[
-                "/model_info/name",
-                "/model_info/model_name",
-                "/parameters/model",
-            ][..],
-        ),
-        ("engine", &["/engine_metadata/engine_type", "/engine"]),
-        (
-            "engine_version",
-            &["/engine_metadata/engine_version", "/engine_version"],
-        ),
-        (
-            "weights_dtype",
-            &["/dtype_metadata/weights", "/model_info/dtype"],
-        ),
-        (
-            "kv_cache_dtype",
-            &["/dtype_metadata/kv_cache", "/parameters/kv_cache_dtype"],
-        ),
-        (
-            "quantization",
-            &["/dtype_metadata/quantization", "/parameters/quantization"],
-        ),
-        (
-            "batch_size",
-            &["/parameters/batch_size", "/model_info/batch_size"],
-        ),
-        (
-            "input_len",
-            &["/parameters/input_len", "/model_info/prompt_length"],
-        ),
-        ("output_len", &["/parameters/output_len"]),
-        (
-            "tensor_parallel_size",
-            &["/parameters/tensor_parallel_size"],
-        ),
-        ("max_model_len", &["/vllm_internal_metrics/max_model_len"]),
-        ("gpus", &["/gpu_info/num_gpus"]),
-    ] {
-        let found = paths.iter().find_map(|p| scalar(document.pointer(p)?));
-        put_known(&mut all, name, found);
+    for (name, value) in found {
+        put_known(&mut all, name, Some(value));
     }
     tidy(&mut all);
     all

@@ -21,7 +21,7 @@ pub struct Subject {
 }
 
 /// Who a profile is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Who {
     /// Its file, as it was named.
     pub file: String,
@@ -115,9 +115,7 @@ impl Subject {
             model: settings.get("model").cloned(),
             engine: settings.get("engine").cloned(),
             engine_version: settings.get("engine_version").cloned(),
-            not_whole: None,
-            simulated: false,
-            fullest_device: None,
+            ..Who::default()
         };
         let figures = OLDER.iter().map(|(key, label, kind)| {
             let bytes = older_gib(document, key)
@@ -204,7 +202,7 @@ fn figures_of(profile: &Profile) -> Vec<SubjectFigure> {
             kind,
             figures::component_bytes(profile, component),
             figures::reason_path(component),
-            source(profile, component),
+            source_of_part(profile, component),
         )
     };
     let total = figures::peak_bytes(profile);
@@ -264,7 +262,7 @@ fn figures_of(profile: &Profile) -> Vec<SubjectFigure> {
 }
 
 /// What a part rests on, over all devices.
-fn source(profile: &Profile, component: Component) -> String {
+pub fn source_of_part(profile: &Profile, component: Component) -> String {
     let mut words: Vec<&str> = Vec::new();
     for e in profile
         .evidence

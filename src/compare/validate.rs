@@ -128,7 +128,7 @@ pub struct GroupItem {
 }
 
 /// How far items may be off.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorLimit {
     /// Percent; null: each item's own tolerance.
     pub percent: Option<f64>,
@@ -229,8 +229,7 @@ impl Validation {
     pub fn judge_errors(&mut self, percent: Option<f64>) {
         let mut limit = ErrorLimit {
             percent,
-            exceeded: Vec::new(),
-            judged: 0,
+            ..ErrorLimit::default()
         };
         for run in &self.runs {
             for row in run.items.iter().filter(|r| r.within_tolerance.is_some()) {

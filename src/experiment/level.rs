@@ -473,7 +473,7 @@ fn reason_for_figure(figure: &str, profile: &Profile) -> String {
 }
 
 /// The profile's own reason for a null; that of the nearest part above it.
-fn reason_on_path(profile: &Profile, path: &str) -> Option<String> {
+pub fn reason_on_path(profile: &Profile, path: &str) -> Option<String> {
     let mut path = path;
     loop {
         if let Some(why) = profile.unknown.get(path) {

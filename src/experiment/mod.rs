@@ -7,7 +7,7 @@ mod record;
 #[cfg(test)]
 pub(crate) mod samples;
 
-pub use level::{ExperimentLevel, LevelRun, LevelState, OfLength};
+pub use level::{ExperimentLevel, LevelRun, LevelState, OfLength, reason_on_path};
 pub use record::RequestRecord;
 
 use crate::capture::{DeviceKind, ShortPrompts};

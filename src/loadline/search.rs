@@ -139,29 +139,24 @@ impl ConcurrencySearch {
         self.rounds.len().saturating_sub(1)
     }
 
+    /// How far the next step goes, in parts of the current concurrency.
+    fn step_part(&self, near: [f64; 3], doubling: f64) -> f64 {
+        match (self.stride, self.steps()) {
+            (Stride::Doubling, _) => doubling,
+            (Stride::Near, 0) => self.tolerance,
+            (Stride::Near, n) => near.get(n - 1).copied().unwrap_or(doubling),
+        }
+    }
+
     fn up(&self, from: u32) -> u32 {
-        let part = match self.stride {
-            Stride::Doubling => 1.0,
-            Stride::Near => match self.steps() {
-                0 => self.tolerance,
-                n => UP.get(n - 1).copied().unwrap_or(1.0),
-            },
-        };
-        let to = f64::from(from) * (1.0 + part);
+        let to = f64::from(from) * (1.0 + self.step_part(UP, 1.0));
         (to.floor().min(f64::from(u32::MAX)) as u32)
             .max(from.saturating_add(1))
             .min(self.cap)
     }
 
     fn down(&self, from: u32) -> u32 {
-        let part = match self.stride {
-            Stride::Doubling => 0.5,
-            Stride::Near => match self.steps() {
-                0 => self.tolerance,
-                n => DOWN.get(n - 1).copied().unwrap_or(0.5),
-            },
-        };
-        let to = f64::from(from) * (1.0 - part);
+        let to = f64::from(from) * (1.0 - self.step_part(DOWN, 0.5));
         (to.ceil() as u32).min(from.saturating_sub(1)).max(1)
     }
 }

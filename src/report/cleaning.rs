@@ -2,7 +2,7 @@
 
 use super::content::{Action, Answer, AnswerState, Chapter, ContentBlock, MOST_ACTIONS, Report};
 use super::figures::cell_by;
-use super::layout::{counted_noun, counted_words};
+use super::layout::{count_words, counted_noun, counted_words};
 use super::tables::{TableBuilder, format_in_unit};
 use crate::profile::MemoryGauge;
 use crate::units::{Bytes, to_gib};
@@ -203,16 +203,8 @@ fn listing_chapter(
 /// What is kept: whatever the user named, with its reason; the rest by rule.
 fn kept_chapter(kept: &[&CleanEntry]) -> Option<Chapter> {
     let (named, others): (Vec<&CleanEntry>, Vec<&CleanEntry>) = kept.iter().partition(|v| v.named);
-    let mut rules: BTreeMap<&str, usize> = BTreeMap::new();
-    for entry in &others {
-        *rules.entry(&entry.rule).or_default() += 1;
-    }
-    let mut rules: Vec<(&str, usize)> = rules.into_iter().collect();
-    rules.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
-    let rules: Vec<String> = rules
-        .iter()
-        .map(|(rule, n)| format!("{n} {rule}"))
-        .collect();
+    let rules = count_words(others.iter().map(|entry| entry.rule.as_str())).into_iter();
+    let rules: Vec<String> = rules.map(|(rule, n)| format!("{n} {rule}")).collect();
     let summary = format!("{}; -v shows the reasons.", rules.join(", "));
     let reasons = |entries: &[&CleanEntry]| -> Vec<ContentBlock> {
         entries.iter().flat_map(|v| v.reason_blocks()).collect()
@@ -280,10 +272,7 @@ fn answer_of_findings(found: &CleanFindings, todo: &[&CleanEntry]) -> Answer {
     let asked = found.verdicts.iter().filter(|v| v.named || v.act != "keep");
     let advice = asked.filter_map(|v| v.advice.clone());
     let advice = advice.filter(|_| todo.is_empty());
-    let advice = advice.map(|effect| Action {
-        setting: String::new(),
-        effect,
-    });
+    let advice = advice.map(Action::of_advice);
     let holds_memory = found.verdicts.iter().any(|v| v.gpu_bytes > Some(0));
     Answer {
         state,

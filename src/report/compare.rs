@@ -72,11 +72,7 @@ pub fn pair_report(pair: &Pair) -> Report {
     let known = figures.into_iter();
     answer.figures = known
         .filter(|(_, cell, _)| cell.number.is_some())
-        .map(|(label, value, unit)| KeyFigure {
-            label: label.into(),
-            value,
-            unit,
-        })
+        .map(|(label, value, unit)| KeyFigure::new_figure(label, value, &unit))
         .collect();
     Report {
         simulated: match simulated {

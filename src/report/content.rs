@@ -4,7 +4,7 @@
 //! Chapters make it (`chapters/`), formats write it (`format/`). Texts in it are as they came: a
 //! format makes them harmless in its own way.
 
-use super::chart::{Chart, ChartTimeline};
+use super::chart::Chart;
 use crate::engine::facts::Severity;
 use crate::profile::MemoryGauge;
 use strum::IntoStaticStr;
@@ -105,6 +105,17 @@ pub struct KeyFigure {
     pub unit: String,
 }
 
+impl KeyFigure {
+    /// A figure under its label, with its unit.
+    pub(super) fn new_figure(label: &str, value: TableCell, unit: &str) -> KeyFigure {
+        KeyFigure {
+            label: label.to_owned(),
+            value,
+            unit: unit.to_owned(),
+        }
+    }
+}
+
 /// Something to change.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Action {
@@ -115,6 +126,14 @@ pub struct Action {
 }
 
 impl Action {
+    /// Advice that is not a setting.
+    pub(super) fn of_advice(effect: impl Into<String>) -> Action {
+        Action {
+            setting: String::new(),
+            effect: effect.into(),
+        }
+    }
+
     /// As one line: `--max-model-len 32992: holds 1 request of 32,992 tokens`.
     pub fn action_text(&self) -> String {
         if self.setting.is_empty() {
@@ -149,8 +168,6 @@ pub enum ContentBlock {
     Table(Grid),
     /// A picture.
     Chart(Chart),
-    /// Memory over time; apart from other charts because it can be looked into.
-    Timeline(ChartTimeline),
     /// Lines as they are: of a log, of a configuration.
     Listing(Listing),
 }
@@ -166,8 +183,7 @@ impl Report {
 
     /// What answers a reader's first questions: without drawings, details and sources.
     pub fn brief_report(&self) -> Report {
-        let is_drawing =
-            |b: &ContentBlock| matches!(b, ContentBlock::Chart(_) | ContentBlock::Timeline(_));
+        let is_drawing = |b: &ContentBlock| matches!(b, ContentBlock::Chart(_));
         let chapters = self.chapters.iter().map(|chapter| Chapter {
             id: chapter.id.clone(),
             title: chapter.title.clone(),
@@ -254,12 +270,16 @@ pub(super) fn plain_note(severity: Severity, message: impl Into<String>) -> Cont
     })
 }
 
-/// Lines as they are, folded.
-pub(super) fn folded_block(title: impl Into<String>, text: impl Into<String>) -> ContentBlock {
+/// Lines as they are; `folded`: a reader has to open them first, where the format can.
+pub(super) fn listing_block(
+    title: impl Into<String>,
+    text: impl Into<String>,
+    folded: bool,
+) -> ContentBlock {
     ContentBlock::Listing(Listing {
         title: title.into(),
         text: text.into(),
-        folded: true,
+        folded,
     })
 }
 

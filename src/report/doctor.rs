@@ -148,10 +148,7 @@ pub fn doctor_report(document: &DoctorDocument) -> Report {
         }
     };
     let hints = broken.iter().filter_map(|c| c.remedy());
-    let actions = hints.take(MOST_ACTIONS).map(|effect| Action {
-        setting: String::new(),
-        effect,
-    });
+    let actions = hints.take(MOST_ACTIONS).map(Action::of_advice);
     Report {
         title: "This host".into(),
         answer: Some(Answer {

@@ -11,8 +11,8 @@ use super::content::{
     Action, Answer, AnswerState, Chapter, ContentBlock, Grid, Report, TableCell, facts_block,
     note_block, number_column, text_column,
 };
-use super::figures::count_cell;
-use super::layout::{counted_noun, grouped_count};
+use super::figures::{count_cell, estimate_cell};
+use super::layout::{counted_noun, group_items, grouped_count};
 use super::tables::TableBuilder;
 use crate::breakdown::Component as Part;
 use crate::engine::facts::Severity;
@@ -538,10 +538,8 @@ pub fn versions_report(document: &EstimateVersions) -> Report {
     let gib = |answer: &VersionAnswer, component| {
         let term = answer.terms.iter().find(|t| t.component == component);
         let bytes = term.and_then(|t| t.bytes.as_ref().ok());
-        bytes.map_or_else(
-            || TableCell::text_cell("unknown"),
-            |b| TableCell::number_cell(to_gib(*b), format!("{:.2}", to_gib(*b))),
-        )
+        let unknown = || TableCell::text_cell("unknown");
+        bytes.copied().map_or_else(unknown, estimate_cell)
     };
     let grid = TableBuilder::of_items(all)
         .words("version", "version", |a| &a.version)
@@ -672,22 +670,19 @@ fn estimate_blocks(page: &EstimatePage) -> Vec<ContentBlock> {
     }
     blocks.push(ContentBlock::Table(terms_table(page)));
     // One reason is one sentence, however many terms it leaves unknown.
-    let mut unknown: Vec<(&Unknown, Vec<&str>)> = Vec::new();
-    for term in &page.terms {
-        let Err(why) = &term.bytes else { continue };
-        match unknown.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, names)) => names.push(term.component.words()),
-            None => unknown.push((why, vec![term.component.words()])),
-        }
-    }
-    blocks.extend(unknown.into_iter().map(|(why, names)| {
+    let unknown = page
+        .terms
+        .iter()
+        .filter_map(|t| Some((t, t.bytes.as_ref().err()?)));
+    let unknown = group_items(unknown, |(_, why)| *why).into_iter();
+    blocks.extend(unknown.map(|(why, terms)| {
+        let names: Vec<&str> = terms.iter().map(|(t, _)| t.component.words()).collect();
         ContentBlock::Text(format!("{}: {}", names.join(", "), with_hint(why)))
     }));
     blocks
 }
 
 fn terms_table(page: &EstimatePage) -> Grid {
-    let gib = |bytes: u64| TableCell::number_cell(to_gib(bytes), format!("{:.2}", to_gib(bytes)));
     let mut rows: Vec<Vec<TableCell>> = Vec::new();
     for term in &page.terms {
         let name = TableCell {
@@ -695,7 +690,7 @@ fn terms_table(page: &EstimatePage) -> Grid {
             ..TableCell::text_cell(term.component.words())
         };
         let bytes = match (&term.bytes, term.at_least) {
-            (Ok(bytes), _) => gib(*bytes),
+            (Ok(bytes), _) => estimate_cell(*bytes),
             (Err(_), Some(least)) => TableCell::text_cell(format!("{:.2} or more", to_gib(least))),
             (Err(_), None) => TableCell::text_cell("unknown"),
         };
@@ -719,14 +714,14 @@ fn terms_table(page: &EstimatePage) -> Grid {
     let sum = sum_of_terms(page);
     rows.push(vec![
         TableCell::text_cell("total"),
-        sum.map_or_else(|| TableCell::text_cell("unknown"), gib),
+        sum.map_or_else(|| TableCell::text_cell("unknown"), estimate_cell),
         TableCell::default(),
         TableCell::default(),
     ]);
     if sum.is_some() && page.outside_bytes > 0 {
         rows.push(vec![
             TableCell::text_cell("outside the share"),
-            gib(page.outside_bytes),
+            estimate_cell(page.outside_bytes),
             TableCell::default(),
             TableCell::text_cell(format!(
                 "{}{}",

@@ -6,7 +6,7 @@ mod tests;
 
 use super::RenderError;
 use super::json::json_bytes;
-use super::spreadsheet::{figure_cell, write_table};
+use super::spreadsheet::{CsvColumn, figure_cell, write_columns};
 use crate::experiment::{Experiment, ExperimentLevel, RequestRecord};
 use crate::matrix::RowFigures;
 use crate::units::Bytes;
@@ -14,42 +14,27 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Columns of the table of requests; new ones come at the end.
-const REQUEST: [&str; 13] = [
-    "request_id",
-    "level",
-    "seq_prompt",
-    "seq_generate",
-    "total_latency_s",
-    "ttft_s",
-    "tokens_per_s",
-    "peak_alloc_bytes",
-    "peak_reserved_bytes",
-    "backend",
-    "model",
-    "timestamp",
-    "error",
+const REQUEST: [CsvColumn<RequestRecord>; 13] = [
+    ("request_id", |r| r.request_id.clone()),
+    ("level", |r| r.level.clone()),
+    ("seq_prompt", |r| r.seq_prompt.to_string()),
+    ("seq_generate", |r| figure_cell(r.seq_generate)),
+    ("total_latency_s", |r| r.total_latency_s.to_string()),
+    ("ttft_s", |r| figure_cell(r.ttft_s)),
+    ("tokens_per_s", |r| figure_cell(r.tokens_per_s)),
+    ("peak_alloc_bytes", |r| figure_cell(r.peak_alloc_bytes)),
+    ("peak_reserved_bytes", |r| {
+        figure_cell(r.peak_reserved_bytes)
+    }),
+    ("backend", |r| figure_cell(r.backend.as_ref())),
+    ("model", |r| r.model.clone()),
+    ("timestamp", |r| figure_cell(r.timestamp.as_ref())),
+    ("error", |r| figure_cell(r.error.as_ref())),
 ];
 
 /// One row for each request.
 pub fn requests_csv(records: &[RequestRecord]) -> Vec<u8> {
-    let row = |r: &RequestRecord| {
-        vec![
-            r.request_id.clone(),
-            r.level.clone(),
-            r.seq_prompt.to_string(),
-            figure_cell(r.seq_generate),
-            r.total_latency_s.to_string(),
-            figure_cell(r.ttft_s),
-            figure_cell(r.tokens_per_s),
-            figure_cell(r.peak_alloc_bytes),
-            figure_cell(r.peak_reserved_bytes),
-            figure_cell(r.backend.as_ref()),
-            r.model.clone(),
-            figure_cell(r.timestamp.as_ref()),
-            figure_cell(r.error.as_ref()),
-        ]
-    };
-    write_table(&REQUEST, &records.iter().map(row).collect::<Vec<_>>())
+    write_columns(&REQUEST, records)
 }
 
 /// The rows with why some of their fields are null.
@@ -77,59 +62,51 @@ pub fn requests_json(e: &Experiment, records: &[RequestRecord]) -> Result<Vec<u8
     })
 }
 
-/// A column: its name, and its content.
-type RequestColumn = (&'static str, fn(&ExperimentLevel) -> String);
-
-/// Columns of the table of levels; new ones come at the end.
-const LEVEL: [RequestColumn; 25] = [
-    ("level", |l| l.name.clone()),
-    ("concurrency", |l| l.asked.concurrency.to_string()),
-    ("prompt_tokens", |l| l.asked.prompt_tokens.to_string()),
-    ("short_prompt_tokens", |l| {
-        figure_cell(l.asked.short_prompts.map(|s| s.input_len))
-    }),
-    ("short_share", |l| {
-        figure_cell(l.asked.short_prompts.map(|s| s.share))
-    }),
-    ("output_tokens", |l| l.asked.output_tokens.to_string()),
-    ("requests_asked", |l| l.asked_requests().to_string()),
-    ("status", |l| l.state.as_str().into()),
-    ("cause", |l| figure_cell(l.cause.as_ref())),
-    ("message", |l| figure_cell(l.message.as_ref())),
-    ("total", |l| figure_cell(l.total)),
-    ("successful", |l| figure_cell(l.successful)),
-    ("failed", |l| figure_cell(l.failed)),
-    ("error_rate", |l| figure_cell(l.error_rate)),
-    ("mean_latency_s", |l| figure_cell(l.mean_latency_s)),
-    ("p95_latency_s", |l| figure_cell(l.p95_latency_s)),
-    ("mean_tokens_per_s", |l| figure_cell(l.mean_tokens_per_s)),
-    ("total_tokens_per_s", |l| figure_cell(l.total_tokens_per_s)),
-    ("mean_ttft_s", |l| figure_cell(l.mean_ttft_s)),
-    ("peak_bytes", |l| figure_cell(l.peak_bytes)),
-    ("kv_pool_bytes", |l| figure_cell(l.kv_pool_bytes)),
-    ("kv_used_bytes", |l| figure_cell(l.kv_used_bytes)),
-    ("kv_used_share", |l| figure_cell(l.kv_used_share)),
-    ("peak_alloc_bytes", |l| figure_cell(l.peak_alloc_bytes)),
-    ("peak_reserved_bytes", |l| {
-        figure_cell(l.peak_reserved_bytes)
-    }),
-];
-
 /// One row for each level, and beside each whether it was simulated.
 pub fn summary_csv(e: &Experiment) -> Vec<u8> {
-    let mut head: Vec<&str> = LEVEL.iter().map(|(name, _)| *name).collect();
-    head.extend(["profile", "backend", "model", "simulated"]);
-    let row = |level: &ExperimentLevel| {
-        let mut row: Vec<String> = LEVEL.iter().map(|(_, write)| write(level)).collect();
-        row.extend([
-            figure_cell(level.profile.as_ref()),
-            figure_cell(e.engine.as_ref()),
-            e.model.clone(),
-            e.simulated.to_string(),
-        ]);
-        row
-    };
-    write_table(&head, &e.levels.iter().map(row).collect::<Vec<_>>())
+    // New ones come at the end.
+    let columns: [CsvColumn<(&Experiment, &ExperimentLevel)>; 29] = [
+        ("level", |(_, l)| l.name.clone()),
+        ("concurrency", |(_, l)| l.asked.concurrency.to_string()),
+        ("prompt_tokens", |(_, l)| l.asked.prompt_tokens.to_string()),
+        ("short_prompt_tokens", |(_, l)| {
+            figure_cell(l.asked.short_prompts.map(|s| s.input_len))
+        }),
+        ("short_share", |(_, l)| {
+            figure_cell(l.asked.short_prompts.map(|s| s.share))
+        }),
+        ("output_tokens", |(_, l)| l.asked.output_tokens.to_string()),
+        ("requests_asked", |(_, l)| l.asked_requests().to_string()),
+        ("status", |(_, l)| l.state.as_str().into()),
+        ("cause", |(_, l)| figure_cell(l.cause.as_ref())),
+        ("message", |(_, l)| figure_cell(l.message.as_ref())),
+        ("total", |(_, l)| figure_cell(l.total)),
+        ("successful", |(_, l)| figure_cell(l.successful)),
+        ("failed", |(_, l)| figure_cell(l.failed)),
+        ("error_rate", |(_, l)| figure_cell(l.error_rate)),
+        ("mean_latency_s", |(_, l)| figure_cell(l.mean_latency_s)),
+        ("p95_latency_s", |(_, l)| figure_cell(l.p95_latency_s)),
+        ("mean_tokens_per_s", |(_, l)| {
+            figure_cell(l.mean_tokens_per_s)
+        }),
+        ("total_tokens_per_s", |(_, l)| {
+            figure_cell(l.total_tokens_per_s)
+        }),
+        ("mean_ttft_s", |(_, l)| figure_cell(l.mean_ttft_s)),
+        ("peak_bytes", |(_, l)| figure_cell(l.peak_bytes)),
+        ("kv_pool_bytes", |(_, l)| figure_cell(l.kv_pool_bytes)),
+        ("kv_used_bytes", |(_, l)| figure_cell(l.kv_used_bytes)),
+        ("kv_used_share", |(_, l)| figure_cell(l.kv_used_share)),
+        ("peak_alloc_bytes", |(_, l)| figure_cell(l.peak_alloc_bytes)),
+        ("peak_reserved_bytes", |(_, l)| {
+            figure_cell(l.peak_reserved_bytes)
+        }),
+        ("profile", |(_, l)| figure_cell(l.profile.as_ref())),
+        ("backend", |(e, _)| figure_cell(e.engine.as_ref())),
+        ("model", |(e, _)| e.model.clone()),
+        ("simulated", |(e, _)| e.simulated.to_string()),
+    ];
+    write_columns(&columns, e.levels.iter().map(|level| (e, level)))
 }
 
 /// `completed 9/16, latency 0.412 s, 77.5 tok/s, peak 1.23 GiB, KV used not measured`: one level in a

@@ -40,6 +40,12 @@ pub(super) fn gib_cell(gib: Option<f64>, why: &str) -> TableCell {
     cell_by(gib, why, gib_text)
 }
 
+/// Bytes as GiB with two decimals, as an estimate knows them.
+pub(super) fn estimate_cell(bytes: u64) -> TableCell {
+    let gib = crate::units::to_gib(bytes);
+    TableCell::number_cell(gib, format!("{gib:.2}"))
+}
+
 /// A figure, or why it is unknown.
 pub(super) fn figure_cell(value: Option<f64>, why: &str) -> TableCell {
     cell_by(value, why, format_figure)

@@ -5,7 +5,7 @@ use super::content::{Answer, AnswerState, Chapter, ContentBlock, Report, note_bl
 use super::figures::{
     cell_by, change_cell, count_cell, gib_cell, gib_text, percent_cell, percent_text,
 };
-use super::spreadsheet::{figure_cell, write_table};
+use super::spreadsheet::{CsvColumn, figure_cell, write_columns};
 use super::tables::TableBuilder;
 use crate::compare::given::{GivenProfile, GivenReport, GivenRow, LOOK_PERCENT, WRONG_PERCENT};
 use crate::engine::facts::Severity;
@@ -126,33 +126,21 @@ fn summary_chapter(report: &GivenReport) -> Chapter {
 
 /// The table for spreadsheets.
 pub fn given_csv(report: &GivenReport) -> Vec<u8> {
-    let head = [
-        "profile",
-        "component",
-        "measured_gib",
-        "calculated_gib",
-        "diff_gib",
-        "error_pct",
-        "grade",
-        "unknown",
+    let columns: [CsvColumn<(&GivenProfile, &GivenRow)>; 8] = [
+        ("profile", |(p, _)| p.profile.file.clone()),
+        ("component", |(_, r)| r.component.clone()),
+        ("measured_gib", |(_, r)| figure_cell(r.measured_gb)),
+        ("calculated_gib", |(_, r)| r.calculated_gb.to_string()),
+        ("diff_gib", |(_, r)| figure_cell(r.diff_gb)),
+        ("error_pct", |(_, r)| figure_cell(r.error_pct)),
+        ("grade", |(_, r)| {
+            figure_cell(r.grade.map(|g| g.display_label()))
+        }),
+        ("unknown", |(_, r)| figure_cell(r.unknown.as_ref())),
     ];
-    let rows: Vec<Vec<String>> = report
+    let rows = report
         .profiles
         .iter()
-        .flat_map(|p| {
-            p.rows.iter().map(|r| {
-                vec![
-                    p.profile.file.clone(),
-                    r.component.clone(),
-                    figure_cell(r.measured_gb),
-                    figure_cell(Some(r.calculated_gb)),
-                    figure_cell(r.diff_gb),
-                    figure_cell(r.error_pct),
-                    figure_cell(r.grade.map(|g| g.display_label())),
-                    figure_cell(r.unknown.as_ref()),
-                ]
-            })
-        })
-        .collect();
-    write_table(&head, &rows)
+        .flat_map(|p| p.rows.iter().map(move |r| (p, r)));
+    write_columns(&columns, rows)
 }

@@ -145,7 +145,6 @@ pub fn of_capture(
         .map(|s| s.from_s)
         .fold(f64::INFINITY, f64::min);
     let timeline = ChartTimeline {
-        title: "Memory timeline".into(),
         note: join_sentences(thinned.then_some(THINNED).into_iter().chain(undivided)),
         simulated: profile.metadata.simulated,
         origin: origin(capture.wall_start_ns),
@@ -156,7 +155,6 @@ pub fn of_capture(
         phases: phases(capture, &log.steps, first),
         events: timeline_events(capture, log, peak),
         lanes,
-        ..ChartTimeline::default()
     };
     skip_idle_begin(timeline)
 }
@@ -271,7 +269,6 @@ pub fn of_profile(profile: &Profile) -> ChartTimeline {
         all.reduce(of).unwrap_or(0.0)
     };
     skip_idle_begin(ChartTimeline {
-        title: "Memory timeline".into(),
         note: Some(NO_CAPTURE.to_owned()),
         simulated: profile.metadata.simulated,
         origin: began.is_ok().then(|| profile.metadata.timestamp.clone()),

@@ -3,6 +3,7 @@
 use crate::redact::redact_distinct;
 use crate::wording::plural_noun;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -100,10 +101,17 @@ pub fn truncate_middle(text: &str, cells: usize, ellipsis: &str) -> String {
 
 /// Breaks at spaces into lines of at most `cells`; a longer word has a line of its own.
 pub fn wrap_text(text: &str, cells: usize) -> Vec<String> {
+    wrap_words(text, |line, word| {
+        text_width(line) + 1 + text_width(word) <= cells
+    })
+}
+
+/// The same, where `fits` decides whether a line has room for a further word.
+pub(super) fn wrap_words(text: &str, fits: impl Fn(&str, &str) -> bool) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
-            Some(line) if text_width(line) + 1 + text_width(word) <= cells => {
+            Some(line) if fits(line, word) => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -212,6 +220,33 @@ pub(super) fn distinct_items<T: PartialEq>(items: impl IntoIterator<Item = T>) -
         }
     }
     distinct
+}
+
+/// The items by their keys, in the order in which these first come.
+pub(super) fn group_items<T, K: PartialEq>(
+    items: impl IntoIterator<Item = T>,
+    key: impl Fn(&T) -> K,
+) -> Vec<(K, Vec<T>)> {
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    for item in items {
+        let key = key(&item);
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, group)) => group.push(item),
+            None => groups.push((key, vec![item])),
+        }
+    }
+    groups
+}
+
+/// How often each word comes, the most frequent first; of equals by alphabet.
+pub(super) fn count_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<(&'a str, usize)> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for word in words {
+        *counts.entry(word).or_default() += 1;
+    }
+    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    counts
 }
 
 /// A moment without the parts of its second: `2026-11-23T09:42:27Z`.

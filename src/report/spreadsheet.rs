@@ -11,6 +11,25 @@ pub fn write_table(head: &[&str], rows: &[Vec<String>]) -> Vec<u8> {
     table.into_bytes()
 }
 
+/// A column of a table: its name, and how an item fills it.
+pub type CsvColumn<T> = (&'static str, fn(&T) -> String);
+
+/// A table with a row for each item.
+pub fn write_columns<T>(
+    columns: &[CsvColumn<T>],
+    items: impl IntoIterator<Item = impl std::borrow::Borrow<T>>,
+) -> Vec<u8> {
+    let head: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+    let items = items.into_iter();
+    let rows = items.map(|item| {
+        columns
+            .iter()
+            .map(|(_, fill)| fill(item.borrow()))
+            .collect()
+    });
+    write_table(&head, &rows.collect::<Vec<_>>())
+}
+
 /// One line. A field is quoted where it holds what separates fields, also where that is `;` or a
 /// tab, as in the spreadsheets of countries that write `1,5`.
 pub fn csv_line(fields: impl Iterator<Item = String>) -> String {

@@ -46,6 +46,16 @@ impl<T: Copy> TableBuilder<T> {
         self.column(text_column(title, key), |t| TableCell::text_cell(fill(t)))
     }
 
+    /// A column of words that not every item has.
+    pub(super) fn known_words(
+        self,
+        title: &str,
+        key: &str,
+        mut fill: impl FnMut(&T) -> Option<&str>,
+    ) -> Self {
+        self.words(title, key, |t| fill(&t).unwrap_or_default().to_owned())
+    }
+
     /// A column of words, some of which may be missing.
     pub(super) fn cells(self, title: &str, key: &str, fill: impl FnMut(T) -> TableCell) -> Self {
         self.column(text_column(title, key), fill)

@@ -3,8 +3,7 @@
 use super::chart::front::{describe_front, pareto_front};
 use super::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
 use super::content::{
-    Answer, AnswerState, Chapter, ContentBlock, Grid, KeyFigure, Listing, Report, TableCell,
-    note_block,
+    Answer, AnswerState, Chapter, ContentBlock, Grid, KeyFigure, Report, listing_block, note_block,
 };
 use super::figures::{cell_by, count_cell, figure_cell, gib_cell, percent_cell};
 use super::layout::{
@@ -35,11 +34,8 @@ pub fn tune_report(tuning: &Tuning) -> Report {
     blocks.extend(notes.map(|note| note_block(Severity::Info, "tune_note", note)));
     if let Some(best) = &tuning.best {
         blocks.push(ContentBlock::Text(describe_stability(best)));
-        blocks.extend(
-            best.command
-                .iter()
-                .map(|text| listing("To start it", text, false)),
-        );
+        let command = best.command.iter();
+        blocks.extend(command.map(|text| listing_block("To start it", text, false)));
     }
     blocks.extend(worth_table(tuning).map(ContentBlock::Table));
     blocks.extend(
@@ -50,11 +46,8 @@ pub fn tune_report(tuning: &Tuning) -> Report {
     blocks.push(ContentBlock::Table(trials_table(tuning)));
     let mut details = Vec::new();
     if let Some(best) = &tuning.best {
-        details.extend(
-            best.compose
-                .iter()
-                .map(|text| listing("As a Compose file", text, true)),
-        );
+        let compose = best.compose.iter();
+        details.extend(compose.map(|text| listing_block("As a Compose file", text, true)));
         details.extend(estimate_table(best).map(ContentBlock::Table));
     }
     details.extend(untried_table(tuning).map(ContentBlock::Table));
@@ -113,17 +106,14 @@ fn answer_of_tuning(tuning: &Tuning) -> Answer {
         None => AnswerState::Unknown,
     };
     let unit = tuning.goal.score_unit();
-    let figure = |label: &str, value: f64, unit: &str| KeyFigure {
-        label: label.to_owned(),
-        value: TableCell::number_cell(value, format_figure(value)),
-        unit: unit.to_owned(),
+    let figure = |label: &str, value: f64, unit: &str| {
+        KeyFigure::new_figure(label, figure_cell(Some(value), ""), unit)
     };
-    let mut figures = vec![figure("Score", best.score, unit)];
-    figures.push(KeyFigure {
-        label: "Load".into(),
-        value: count_cell(best.load.concurrency.into()),
-        unit: "concurrent requests".into(),
-    });
+    let load = count_cell(best.load.concurrency.into());
+    let mut figures = vec![
+        figure("Score", best.score, unit),
+        KeyFigure::new_figure("Load", load, "concurrent requests"),
+    ];
     figures.extend(best.free_percent.map(|free| figure("Headroom", free, "%")));
     figures.extend(
         best.spread_percent
@@ -214,14 +204,6 @@ fn describe_stability(best: &BestSettings) -> String {
     text
 }
 
-fn listing(title: &str, text: &str, folded: bool) -> ContentBlock {
-    ContentBlock::Listing(Listing {
-        title: title.to_owned(),
-        text: text.to_owned(),
-        folded,
-    })
-}
-
 fn worth_table(tuning: &Tuning) -> Option<Grid> {
     TableBuilder::of_items(&tuning.worth)
         .words("setting", "setting", |w| &w.setting)
@@ -290,7 +272,7 @@ fn trials_table(tuning: &Tuning) -> Grid {
         .figures("predicted score", "predicted_score", |t| {
             figure_cell(t.predicted_score, "nothing was measured before")
         })
-        .words("why", "reason", |t| t.reason.as_deref().unwrap_or_default())
+        .known_words("why", "reason", |t| t.reason.as_deref())
         .grid("tune_trials", "Every start, in its order")
 }
 

@@ -3,7 +3,7 @@
 use super::content::{Answer, AnswerState, Chapter, ContentBlock, Report, TableCell};
 use super::figures::{cell_by, gib_cell, percent_cell};
 use super::layout::{counted_noun, grouped_count};
-use super::spreadsheet::{figure_cell, write_table};
+use super::spreadsheet::{CsvColumn, figure_cell, write_columns};
 use super::tables::TableBuilder;
 use crate::compare::calculated::Item;
 use crate::compare::validate::{ErrorLimit, Group, ItemRow, RunValidation, Validation};
@@ -196,56 +196,37 @@ fn group_chapter((i, same): (usize, &[&Group])) -> Chapter {
 
 /// The table for spreadsheets: a row for each item of each run.
 pub fn validation_csv(validation: &Validation) -> Vec<u8> {
-    let head = [
-        "file",
-        "run_id",
-        "model",
-        "family",
-        "engine",
-        "engine_version",
-        "item",
-        "unit",
-        "measured",
-        "calculated",
-        "error_pct",
-        "tolerance_pct",
-        "within_tolerance",
-        "grade",
-        "in_band",
-        "measured_source",
-        "unknown",
+    let columns: [CsvColumn<(&RunValidation, &ItemRow)>; 17] = [
+        ("file", |(run, _)| run.file.clone()),
+        ("run_id", |(run, _)| run.run_id.clone()),
+        ("model", |(run, _)| figure_cell(run.model.as_ref())),
+        ("family", |(run, _)| run.family.clone()),
+        ("engine", |(run, _)| run.engine.clone()),
+        ("engine_version", |(run, _)| {
+            figure_cell(run.engine_version.as_ref())
+        }),
+        ("item", |(_, r)| r.item.document_key().into()),
+        ("unit", |(_, r)| match r.item {
+            Item::KvTokens => "tokens".into(),
+            _ => "bytes".into(),
+        }),
+        ("measured", |(_, r)| figure_cell(r.measured)),
+        ("calculated", |(_, r)| figure_cell(r.calculated)),
+        ("error_pct", |(_, r)| figure_cell(r.error_pct)),
+        ("tolerance_pct", |(_, r)| r.tolerance_pct.to_string()),
+        ("within_tolerance", |(_, r)| figure_cell(r.within_tolerance)),
+        ("grade", |(_, r)| {
+            figure_cell(r.grade.map(|g| g.display_label()))
+        }),
+        ("in_band", |(_, r)| figure_cell(r.in_band)),
+        ("measured_source", |(_, r)| {
+            figure_cell(r.measured_source.as_ref())
+        }),
+        ("unknown", |(_, r)| figure_cell(r.unknown.as_ref())),
     ];
-    let rows: Vec<Vec<String>> = validation
+    let rows = validation
         .runs
         .iter()
-        .flat_map(|run| {
-            run.items.iter().map(|r| {
-                vec![
-                    run.file.clone(),
-                    run.run_id.clone(),
-                    figure_cell(run.model.as_ref()),
-                    run.family.clone(),
-                    run.engine.clone(),
-                    figure_cell(run.engine_version.as_ref()),
-                    r.item.document_key().into(),
-                    if r.item == Item::KvTokens {
-                        "tokens"
-                    } else {
-                        "bytes"
-                    }
-                    .into(),
-                    figure_cell(r.measured),
-                    figure_cell(r.calculated),
-                    figure_cell(r.error_pct),
-                    figure_cell(Some(r.tolerance_pct)),
-                    figure_cell(r.within_tolerance),
-                    figure_cell(r.grade.map(|g| g.display_label())),
-                    figure_cell(r.in_band),
-                    figure_cell(r.measured_source.as_ref()),
-                    figure_cell(r.unknown.as_ref()),
-                ]
-            })
-        })
-        .collect();
-    write_table(&head, &rows)
+        .flat_map(|run| run.items.iter().map(move |r| (run, r)));
+    write_columns(&columns, rows)
 }

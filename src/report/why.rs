@@ -52,10 +52,8 @@ pub fn report_of_diagnosis(subject: &str, found: &Diagnosis) -> Report {
         Chapter::of_sentences("now", "Current state", &found.now),
         Chapter::of_sentences("unread", "Not read", &found.unread),
     ];
-    let actions = found.advice.iter().map(|advice| Action {
-        setting: String::new(),
-        effect: advice.text.clone(),
-    });
+    let actions = found.advice.iter();
+    let actions = actions.map(|advice| Action::of_advice(&advice.text));
     Report {
         title: subject.to_owned(),
         answer: Some(Answer {

@@ -84,7 +84,7 @@ pub fn report(words: Words, stretches: usize) -> Report {
                     ContentBlock::Text(s(
                         "Sampled every 100 ms on every device; a stretch is the lowest and the highest of its samples.",
                     )),
-                    ContentBlock::Timeline(timeline(words, stretches)),
+                    ContentBlock::Chart(timeline(words, stretches)),
                 ],
             ),
             chapter(
@@ -295,7 +295,7 @@ fn breakdown(words: Words) -> Vec<ContentBlock> {
     ]
 }
 
-pub fn timeline(words: Words, stretches: usize) -> ChartTimeline {
+pub fn timeline(words: Words, stretches: usize) -> Chart {
     let s = |text: &str| words(text);
     let end = 300.0;
     let lane =
@@ -334,9 +334,7 @@ pub fn timeline(words: Words, stretches: usize) -> ChartTimeline {
             88.0 + 9.0 * (t * 1.7).sin()
         }
     };
-    ChartTimeline {
-        id: "fig_timeline".into(),
-        title: s("Memory over time"),
+    let timeline = ChartTimeline {
         note: Some(s(
             "3 samples a stretch. The power of GPU 1 was not read: the driver has no sensor for it.",
         )),
@@ -372,7 +370,8 @@ pub fn timeline(words: Words, stretches: usize) -> ChartTimeline {
             bad,
         })
         .to_vec(),
-    }
+    };
+    timeline.timeline_chart("fig_timeline", s("Memory over time"))
 }
 
 fn heat(words: Words) -> Chart {

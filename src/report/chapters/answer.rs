@@ -25,11 +25,11 @@ use crate::headroom::{Headroom, SAFE_FROM_PERCENT};
 use crate::profile::{FullestDevice, HostMemoryUse, MemoryGauge, Profile, advise_on_profile};
 use crate::report::content::{Action, Answer, AnswerState, KeyFigure, MOST_ACTIONS, TableCell};
 use crate::report::estimate::describe_hold;
-use crate::report::layout::{counted_noun, format_figure, grouped_count};
+use crate::report::layout::{count_words, counted_noun, format_figure, grouped_count};
 use crate::report::material::{Material, ReportRun, RunPlan, StoredDocument};
 use crate::report::tables::format_in_unit;
 use crate::units::{Bytes, GIB, to_gib};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The gauge of documents that have no size of a device.
 const KV_POOL: &str = "KV pool";
@@ -200,17 +200,12 @@ fn describe_headroom(gauge: &MemoryGauge, others_failed: bool) -> String {
 fn document_figures(material: &Material) -> Vec<KeyFigure> {
     let figure = |label: &str, value: Option<f64>, unit: &str| {
         let value = value.filter(|v| v.is_finite())?;
-        Some(KeyFigure {
-            label: label.into(),
-            value: TableCell::number_cell(
-                value,
-                match unit {
-                    REQUESTS => grouped_count(value as u64),
-                    unit => format_in_unit(value, unit),
-                },
-            ),
-            unit: unit.into(),
-        })
+        let text = match unit {
+            REQUESTS => grouped_count(value as u64),
+            unit => format_in_unit(value, unit),
+        };
+        let cell = TableCell::number_cell(value, text);
+        Some(KeyFigure::new_figure(label, cell, unit))
     };
     let (highest, lowest) = (
         f64::max as fn(f64, f64) -> f64,
@@ -243,27 +238,15 @@ fn document_figures(material: &Material) -> Vec<KeyFigure> {
                     .filter_map(pick)
                     .reduce(better)
             };
+            let peak = best(|l| l.peak_bytes.map(to_gib), highest);
+            let used = best(|l| l.kv_used_bytes.map(to_gib), highest);
+            let speed = best(|l| l.total_tokens_per_s, highest);
+            let latency = best(|l| l.mean_latency_s, lowest);
             [
-                figure(
-                    "Highest peak",
-                    best(|l| l.peak_bytes.map(to_gib), highest),
-                    "GiB",
-                ),
-                figure(
-                    "Most KV in use",
-                    best(|l| l.kv_used_bytes.map(to_gib), highest),
-                    "GiB",
-                ),
-                figure(
-                    "Best throughput",
-                    best(|l| l.total_tokens_per_s, highest),
-                    "tokens/s",
-                ),
-                figure(
-                    "Lowest mean latency",
-                    best(|l| l.mean_latency_s, lowest),
-                    "s",
-                ),
+                figure("Highest peak", peak, "GiB"),
+                figure("Most KV in use", used, "GiB"),
+                figure("Best throughput", speed, "tokens/s"),
+                figure("Lowest mean latency", latency, "s"),
             ]
         }
         ([], [], [stored]) => {
@@ -275,19 +258,12 @@ fn document_figures(material: &Material) -> Vec<KeyFigure> {
                 .find(|r| r.held && Some(r.concurrency) == held);
             let result = round.map(|r| &r.seen.result);
             let ttft = result.and_then(|r| r.ttft_ms.get("p95").copied());
-            let predicted = line.prediction.concurrency;
+            let speed = result.and_then(|r| r.output_tokens_per_second);
+            let predicted = line.prediction.concurrency.map(|n| n as f64);
             [
                 figure("Sustained", held.map(f64::from), REQUESTS),
-                figure(
-                    "Predicted",
-                    predicted.map(|n| n as f64),
-                    "concurrent requests",
-                ),
-                figure(
-                    "Throughput there",
-                    result.and_then(|r| r.output_tokens_per_second),
-                    "tokens/s",
-                ),
+                figure("Predicted", predicted, REQUESTS),
+                figure("Throughput there", speed, "tokens/s"),
                 figure("TTFT p95 there", ttft, "ms"),
             ]
         }
@@ -519,11 +495,6 @@ fn main_figures(
     let device = one.and_then(|f| devices.iter().find(|d| d.gpu_id == f.index));
     let latency = p.latency_stats.as_ref();
     let mut f = SourcedFigures { sources, run, many };
-    let figure = |label: &str, value: TableCell, unit: &str| KeyFigure {
-        label: label.into(),
-        value,
-        unit: unit.into(),
-    };
     let unit = match one {
         Some(f) => format!("GiB, {}", f.gauge.label),
         None => "GiB".into(),
@@ -539,7 +510,7 @@ fn main_figures(
     } else {
         "Peak"
     };
-    let mut all = vec![figure(label, peak, &unit)];
+    let mut all = vec![KeyFigure::new_figure(label, peak, &unit)];
     let mut parts: Vec<&Part> = device
         .map_or(&p.memory_breakdown.components, |d| &d.parts)
         .iter()
@@ -547,7 +518,8 @@ fn main_figures(
     parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
     for part in parts.into_iter().take(2) {
         let cell = gib_cell(part.bytes).from(f.of_part(one.map(|f| f.index), part));
-        all.push(figure(part.component.display_label(), cell, &unit));
+        let label = part.component.display_label();
+        all.push(KeyFigure::new_figure(label, cell, &unit));
     }
     let bench = "the bench's result";
     for (label, unit, value, path) in [
@@ -565,11 +537,8 @@ fn main_figures(
         ),
     ] {
         if value.is_some() {
-            all.push(figure(
-                label,
-                f.reported_cell(label, bench, (value, path)),
-                unit,
-            ));
+            let cell = f.reported_cell(label, bench, (value, path));
+            all.push(KeyFigure::new_figure(label, cell, unit));
         }
     }
     all.retain(|f| f.value.number.is_some());
@@ -579,13 +548,13 @@ fn main_figures(
 
 /// A sentence of advice; one that begins with a setting names it apart: `--max-num-seqs: more at once`.
 fn advice_action(advice: String) -> Action {
-    let (setting, effect) = match advice.split_once(": ") {
-        Some((setting, effect)) if setting.starts_with("--") && !setting.contains(' ') => {
-            (setting.to_owned(), effect.to_owned())
-        }
-        _ => (String::new(), advice),
-    };
-    Action { setting, effect }
+    match advice.split_once(": ") {
+        Some((setting, effect)) if setting.starts_with("--") && !setting.contains(' ') => Action {
+            setting: setting.to_owned(),
+            effect: effect.to_owned(),
+        },
+        _ => Action::of_advice(advice),
+    }
 }
 
 /// What to change after a run that ended well.
@@ -837,14 +806,12 @@ fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
 
 /// `2 oom, 1 timeout`, the most frequent first.
 fn count_causes(failed: &[&SweepCell]) -> String {
-    let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
-    for cell in failed {
-        let cause = cell.cause.as_deref().unwrap_or("cause unknown");
-        *causes.entry(cause).or_default() += 1;
-    }
-    let mut causes: Vec<(&str, usize)> = causes.into_iter().collect();
-    causes.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
-    let words = causes.iter().map(|(cause, n)| format!("{n} {cause}"));
+    let causes = failed
+        .iter()
+        .map(|cell| cell.cause.as_deref().unwrap_or("cause unknown"));
+    let words = count_words(causes)
+        .into_iter()
+        .map(|(cause, n)| format!("{n} {cause}"));
     words.collect::<Vec<_>>().join(", ").replace('_', " ")
 }
 

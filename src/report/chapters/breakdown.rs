@@ -9,14 +9,14 @@ use super::words::{confidence_level, is_low_confidence};
 use super::{ShownRun, Sources};
 use crate::breakdown::{Component, Part};
 use crate::capture::{DeviceFacts, DeviceKind};
-use crate::compare::subject::source_word;
+use crate::compare::subject::source_of_part;
 use crate::engine::facts::Severity;
 use crate::report::chart::{Bar, BarPart, Bars, Chart, ChartAxis, Plot, Scale, Segment};
 use crate::report::content::{
     Chapter, ContentBlock, Grid, TableCell, facts_grid, note_block, number_column, share_column,
     text_column as column,
 };
-use crate::report::layout::{counted_noun, distinct_items, grouped_count, join_sentences};
+use crate::report::layout::{counted_noun, grouped_count, join_sentences};
 use crate::report::material::{Material, ReportRun};
 use crate::units::to_gib;
 use std::collections::BTreeSet;
@@ -289,7 +289,7 @@ fn parts_table(figures: &mut SourcedFigures<'_>, at: ShownRun<'_>) -> Grid {
             });
         }
         row.push(TableCell::text_cell(confidence_level(&known.confidence.0)));
-        row.push(TableCell::text_cell(rests_on(run, c)));
+        row.push(TableCell::text_cell(source_of_part(&run.profile, c)));
         row.push(TableCell::number_cell(known.bytes as f64, known.bytes.to_string()).from(id));
         rows.push(row);
     }
@@ -407,17 +407,5 @@ fn pool_table(figures: &mut SourcedFigures<'_>, at: ShownRun<'_>) -> Grid {
             column("unit", "unit"),
         ],
         rows,
-    }
-}
-
-/// What kinds of witnesses a part rests on.
-fn rests_on(run: &ReportRun, component: Component) -> String {
-    let used = run.profile.evidence.iter();
-    let used = used.filter(|e| e.used && e.component == component);
-    let words = distinct_items(used.map(|e| source_word(e.source)));
-    if words.is_empty() {
-        source_word(crate::breakdown::EvidenceSource::Residual).into()
-    } else {
-        words.join(" and ")
     }
 }

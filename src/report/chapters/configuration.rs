@@ -3,11 +3,11 @@
 use super::Sources;
 use crate::compare::settings;
 use crate::engine::facts::Severity;
-use crate::report::content::{Chapter, ContentBlock, Grid, folded_block, note_block};
-use crate::report::layout::counted_noun;
+use crate::report::content::{Chapter, ContentBlock, Grid, listing_block, note_block};
+use crate::report::layout::{count_words, counted_noun};
 use crate::report::material::{Material, ReportRun};
 use crate::report::tables::{TableBuilder, word_or_reason};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Runs that get a column of their own.
 const MOST_COLUMNS: usize = 5;
@@ -77,7 +77,8 @@ fn write_run_settings(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
         .collect();
     for (title, text) in [("Command", text), ("Environment", env.join("\n"))] {
         if !text.trim().is_empty() {
-            blocks.push(folded_block(format!("{title} of the container"), text));
+            let title = format!("{title} of the container");
+            blocks.push(listing_block(title, text, true));
         }
     }
 }
@@ -116,16 +117,11 @@ fn side_by_side(runs: &[ReportRun]) -> Grid {
 
 /// The values of a setting over many runs, the commonest first.
 fn distinct_values(all: &[settings::ProfileSettings], name: &str) -> String {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for settings in all {
-        let value = settings.get(name).map_or("unknown", String::as_str);
-        *counts.entry(value).or_default() += 1;
+    let values = all.iter().map(|settings| settings.get(name));
+    let sorted = count_words(values.map(|value| value.map_or("unknown", String::as_str)));
+    if let [(value, _)] = sorted.as_slice() {
+        return (*value).to_owned();
     }
-    if let [(value, _)] = counts.iter().collect::<Vec<_>>().as_slice() {
-        return (**value).to_owned();
-    }
-    let mut sorted: Vec<(&str, usize)> = counts.into_iter().collect();
-    sorted.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     let mut shown: Vec<String> = (sorted.iter().take(NAMED))
         .map(|(value, n)| format!("{value} ({n})"))
         .collect();

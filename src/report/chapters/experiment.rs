@@ -2,8 +2,8 @@
 
 use super::Sources;
 use super::document::{list_at, read_document};
+use super::words::engine_words;
 use crate::engine::facts::Severity;
-use crate::engine::shown_name;
 use crate::experiment::{Experiment, ExperimentKind, ExperimentLevel, LevelState, RequestedLoad};
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::{Chapter, ContentBlock, Grid, TableCell, note_block};
@@ -58,6 +58,12 @@ static COUNTS: [LevelFigure; 3] = [
     ("error_rate", ItemFigure::new("error_percent", "failed", "%", |l| l.error_rate.map(|share| share * 100.0))),
 ];
 
+/// Every figure, in the order of the table.
+fn all_figures() -> impl Iterator<Item = &'static LevelFigure> {
+    let latencies = THROUGHPUT.iter().chain(&LATENCY).chain(&ITL);
+    MEMORY.iter().chain(latencies).chain(&COUNTS)
+}
+
 /// What was asked for of a level: key in CSV, title.
 type AskedFigure = (&'static str, &'static str, fn(&RequestedLoad) -> u32);
 
@@ -82,19 +88,11 @@ pub(super) fn read_experiment(document: &Value) -> Experiment {
 /// A chapter for each experiment.
 pub(super) fn write_experiment_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
     let several = material.experiments.len() > 1;
-    let each = material.experiments.iter().enumerate();
-    each.map(|(i, stored)| {
-        let id = if several {
-            format!("experiment{}", i + 1)
-        } else {
-            "experiment".to_owned()
-        };
-        chapter(stored, id, several)
-    })
-    .collect()
+    let blocks = |stored: &StoredDocument, id: &str| experiment_blocks(stored, id, several);
+    super::document_chapters(&material.experiments, "experiment", "experiment", blocks)
 }
 
-fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
+fn experiment_blocks(stored: &StoredDocument, id: &str, several: bool) -> Vec<ContentBlock> {
     let experiment = &read_experiment(&stored.document);
     // A kind of a later release is varied over levels of an unknown kind.
     let kind = stored.document.get("kind");
@@ -112,12 +110,8 @@ fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
     blocks.extend(experiment.readings.iter().cloned().map(ContentBlock::Text));
     let notes = experiment.notes.iter().cloned();
     blocks.extend(notes.map(|n| note_block(Severity::Info, "experiment_note", n)));
-    let all = MEMORY
-        .iter()
-        .chain(&THROUGHPUT)
-        .chain(&LATENCY)
-        .chain(&COUNTS);
-    let lacking = all.filter(|(_, f)| levels.iter().all(|l| level_value(l, f).is_none()));
+    let asked = all_figures().filter(|(key, _)| *key != ITL[0].0);
+    let lacking = asked.filter(|(_, f)| levels.iter().all(|l| level_value(l, f).is_none()));
     blocks.extend(lacking.filter_map(|(key, figure)| {
         let why = experiment.reason_for_figure(key)?;
         let text = format!("Not measured: {}: {why}.", figure.title);
@@ -157,28 +151,17 @@ fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
             ))
         }));
     }
-    blocks.push(ContentBlock::Table(levels_table(experiment, across, &id)));
-    Chapter {
-        title: if several {
-            format!("Experiment: {}", stored.name)
-        } else {
-            "The experiment".into()
-        },
-        id,
-        blocks,
-        ..Chapter::default()
-    }
+    blocks.push(ContentBlock::Table(levels_table(experiment, across, id)));
+    blocks
 }
 
 fn what(experiment: &Experiment, across: &str) -> String {
-    let engine = match (
-        experiment.engine.as_deref().map(shown_name),
-        &experiment.engine_version,
-    ) {
-        (Some(engine), Some(version)) => format!("{engine} {version}"),
-        (Some(engine), None) => engine.to_owned(),
-        _ => "an unknown engine".into(),
-    };
+    let engine = experiment.engine.as_deref();
+    let version = experiment.engine_version.as_deref();
+    let engine = engine_words(
+        engine.unwrap_or_default(),
+        version.filter(|_| engine.is_some()),
+    );
     let model = match experiment.model.as_str() {
         "" => "an unknown model",
         model => model,
@@ -260,13 +243,9 @@ fn levels_table(experiment: &Experiment, across: &str, id: &str) -> Grid {
         .words("cause", "cause", |l| {
             readable(l.cause.as_deref().unwrap_or_default())
         });
-    let all = MEMORY
-        .iter()
-        .chain(&THROUGHPUT)
-        .chain(&LATENCY)
-        .chain(&ITL)
-        .chain(&COUNTS);
-    for (key, f) in all.filter(|(_, f)| levels.iter().any(|l| level_value(l, f).is_some())) {
+    for (key, f) in
+        all_figures().filter(|(_, f)| levels.iter().any(|l| level_value(l, f).is_some()))
+    {
         table = table.column(f.table_column(), |l| {
             let why = match l.state {
                 LevelState::Done => experiment.reason_for_figure(key).unwrap_or("not measured"),
@@ -276,11 +255,7 @@ fn levels_table(experiment: &Experiment, across: &str, id: &str) -> Grid {
         });
     }
     table
-        .words("message", "message", |l| {
-            l.message.as_deref().unwrap_or_default()
-        })
-        .words("profile", "profile", |l| {
-            l.profile.as_deref().unwrap_or_default()
-        })
+        .known_words("message", "message", |l| l.message.as_deref())
+        .known_words("profile", "profile", |l| l.profile.as_deref())
         .grid(format!("{id}_levels"), "All levels")
 }

@@ -4,6 +4,7 @@ use super::Sources;
 use super::places::{moment_of_peak, of_device, place_of_evidence};
 use crate::breakdown::{Component, EvidenceSource, Part};
 use crate::compare::subject::source_word;
+use crate::experiment::reason_on_path;
 use crate::profile::Profile;
 use crate::report::content::{FigureSource, SourceDetail, SourceId, TableCell};
 use crate::report::layout::{format_figure, grouped_count, unsigned_zero};
@@ -37,16 +38,8 @@ pub(super) fn percent_cell(percent: f64) -> TableCell {
 
 /// Why a path of the profile is null; a reason covers everything below its path.
 pub(super) fn reason_at_path(profile: &Profile, path: &str) -> String {
-    let mut at = path;
-    loop {
-        if let Some(why) = profile.unknown.get(at) {
-            return why.clone();
-        }
-        match at.rsplit_once('.') {
-            Some((above, _)) => at = above,
-            None => return "not in the profile".into(),
-        }
-    }
+    let why = reason_on_path(profile, path);
+    why.unwrap_or_else(|| "not in the profile".into())
 }
 
 /// The path of a part in the profile.

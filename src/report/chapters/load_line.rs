@@ -4,9 +4,9 @@ mod charts;
 
 use super::Sources;
 use super::document::{list_at, read_document};
+use super::words::engine_words;
 use crate::engine::facts::Severity;
 use crate::engine::limits::Resource;
-use crate::engine::shown_name;
 use crate::loadline::{Loadline, LoadlineRound, Objectives, RoundFailure};
 use crate::report::content::{Chapter, ContentBlock, Grid, TableCell, note_block};
 use crate::report::figures::cell_by;
@@ -53,20 +53,15 @@ pub(super) fn read_load_line(document: &Value) -> Loadline {
 
 /// A chapter for each load line.
 pub(super) fn write_load_line_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
-    let several = material.load_lines.len() > 1;
-    let each = material.load_lines.iter().enumerate();
-    each.map(|(i, stored)| {
-        let id = if several {
-            format!("load_line{}", i + 1)
-        } else {
-            "load_line".to_owned()
-        };
-        chapter(stored, id, several)
-    })
-    .collect()
+    super::document_chapters(
+        &material.load_lines,
+        "load_line",
+        "load line",
+        load_line_blocks,
+    )
 }
 
-fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
+fn load_line_blocks(stored: &StoredDocument, id: &str) -> Vec<ContentBlock> {
     let line = &read_load_line(&stored.document);
     let mut blocks = vec![
         ContentBlock::Text(of_what(line)),
@@ -89,35 +84,22 @@ fn chapter(stored: &StoredDocument, id: String, several: bool) -> Chapter {
     }));
     let notes = line.notes.iter().chain(&line.prediction.notes).cloned();
     blocks.extend(notes.map(|n| note_block(Severity::Info, "load_line_note", n)));
-    blocks.extend(limits_table(line, &id).map(ContentBlock::Table));
+    blocks.extend(limits_table(line, id).map(ContentBlock::Table));
     blocks.extend(line.prediction.out_of_step.map(|n| {
         ContentBlock::Text(format!(
             "KV pool under mixed traffic, where requests are half through their output: {n} in flight."
         ))
     }));
-    let drawn = charts::load_line_charts(line, &id).into_iter();
+    let drawn = charts::load_line_charts(line, id).into_iter();
     blocks.extend(drawn.map(ContentBlock::Chart));
     if !line.rounds.is_empty() {
-        blocks.push(ContentBlock::Table(rounds_table(line, &id)));
+        blocks.push(ContentBlock::Table(rounds_table(line, id)));
     }
-    Chapter {
-        title: if several {
-            format!("Load line: {}", stored.name)
-        } else {
-            "The load line".into()
-        },
-        id,
-        blocks,
-        ..Chapter::default()
-    }
+    blocks
 }
 
 fn of_what(line: &Loadline) -> String {
-    let engine = match line.engine.as_str() {
-        "" => "an unknown engine",
-        engine => shown_name(engine),
-    };
-    let version = line.engine_version.iter().map(|v| format!(" {v}"));
+    let engine = engine_words(&line.engine, line.engine_version.as_deref());
     let lengths = (line.lengths.total_tokens() > 0).then(|| {
         format!(
             ", requests of {} prompt and {} generated tokens",
@@ -127,7 +109,7 @@ fn of_what(line: &Loadline) -> String {
     let began =
         (!line.timestamp.is_empty()).then(|| format!("; begun {}", format_moment(&line.timestamp)));
     let model = line.model.as_deref().unwrap_or("an unknown model");
-    let rest: String = version.chain(lengths).chain(began).collect();
+    let rest: String = lengths.into_iter().chain(began).collect();
     format!("{model} on {engine}{rest}.")
 }
 

@@ -1,7 +1,7 @@
 //! The words of the engine and of the bench, folded: what the figures were read from.
 
 use super::Sources;
-use crate::report::content::{Chapter, ContentBlock, folded_block};
+use crate::report::content::{Chapter, ContentBlock, listing_block};
 use crate::report::material::Material;
 
 /// Characters of a log in a report of one run; of several each has its share.
@@ -19,7 +19,8 @@ pub(super) fn write_logs_chapter(material: &Material, _: &mut Sources) -> Vec<Ch
             if text.trim().is_empty() {
                 continue;
             }
-            details.push(folded_block(at.title(title), cut_middle(text, most)));
+            let lines = cut_middle(text, most);
+            details.push(listing_block(at.title(title), lines, true));
         }
         if logs.omitted_bytes > 0 {
             details.push(ContentBlock::Text(format!(

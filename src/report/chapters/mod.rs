@@ -32,7 +32,8 @@ mod trend;
 mod words;
 
 use super::content::{Chapter, ContentBlock, FigureSource, Report, SourceId};
-use super::material::{Material, ReportRun};
+use super::layout::capitalize_first;
+use super::material::{Material, ReportRun, StoredDocument};
 use figures::SourcedFigures;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -226,6 +227,35 @@ impl<'a> ShownRun<'a> {
             many: self.many,
         }
     }
+}
+
+/// A word for links: with its number where there are several.
+fn numbered_id(word: &str, i: usize, several: bool) -> String {
+    if several {
+        format!("{word}{}", i + 1)
+    } else {
+        word.to_owned()
+    }
+}
+
+/// A chapter for each document of a kind: its word for links and its title; of several, with number and name.
+fn document_chapters(
+    documents: &[StoredDocument],
+    word: &str,
+    title: &str,
+    blocks: impl Fn(&StoredDocument, &str) -> Vec<ContentBlock>,
+) -> Vec<Chapter> {
+    let several = documents.len() > 1;
+    let each = documents.iter().enumerate().map(|(i, stored)| {
+        let id = numbered_id(word, i, several);
+        let title = if several {
+            format!("{}: {}", capitalize_first(title), stored.name)
+        } else {
+            format!("The {title}")
+        };
+        Chapter::of_blocks(&id, title, blocks(stored, &id))
+    });
+    each.collect()
 }
 
 /// A sentence: with the name of its run where there are several.

@@ -148,6 +148,8 @@ fn plain_chart(out: &mut String, chart: &Chart) {
                 let _ = writeln!(out, "  line at {level}: {words}");
             }
         }
+        // No run of these tests has samples.
+        Plot::Timeline(timeline) => assert!(timeline.lanes.is_empty()),
         Plot::Bars(bars) => {
             for bar in &bars.bars {
                 let segments: Vec<String> = bar

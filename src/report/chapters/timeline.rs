@@ -3,7 +3,6 @@
 use super::Sources;
 use crate::breakdown::PeakSource;
 use crate::profile::{Shape, UnderLoad};
-use crate::report::chart::ChartTimeline;
 use crate::report::content::{
     Chapter, ContentBlock, Grid, TableCell, number_column, text_column as column,
 };
@@ -15,11 +14,8 @@ pub(super) fn write_timeline_chapter(material: &Material, sources: &mut Sources)
     for at in material.shown_runs() {
         let run = at.run;
         if !run.timeline.lanes.is_empty() {
-            blocks.push(ContentBlock::Timeline(ChartTimeline {
-                id: at.id("timeline"),
-                title: at.title(&run.timeline.title),
-                ..run.timeline.clone()
-            }));
+            let (id, title) = (at.id("timeline"), at.title("Memory timeline"));
+            blocks.push(ContentBlock::Chart(run.timeline.timeline_chart(id, title)));
         }
         let moved = run.profile.memory_timeline.under_load.as_ref();
         let sentences = moved.map(under_load).into_iter();

@@ -24,11 +24,16 @@ pub(in crate::report) fn outcome_label(end: &RunEnd) -> &'static str {
 /// The engine and its version: `vllm 0.11.0`.
 pub(super) fn engine_label(profile: &Profile) -> String {
     let engine = &profile.engine_metadata;
-    let name = match engine.engine_type.as_str() {
+    engine_words(&engine.engine_type, engine.engine_version.as_deref())
+}
+
+/// An engine by its name, and its version.
+pub(super) fn engine_words(name: &str, version: Option<&str>) -> String {
+    let name = match name {
         "" => "an unknown engine",
         name => shown_name(name),
     };
-    match &engine.engine_version {
+    match version {
         Some(version) => format!("{name} {version}"),
         None => name.to_owned(),
     }

@@ -2,7 +2,7 @@
 
 use super::curves::axis_words;
 use super::legend::{self, Sign};
-use super::lettering::{fit_text, harmless_text, harmless_unit, text_width};
+use super::lettering::{fit_text, harmless_text, harmless_unit, text_width, widest_text};
 use super::palette::{Ink, PartFill};
 use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step};
 use super::scale::{AxisScale, finite_value, short_value, value_with_unit};
@@ -68,12 +68,8 @@ pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
         None => top + 4.0,
     };
     let bottom = first + rows.every * bars.bars.len() as f64;
-    let label = bars
-        .bars
-        .iter()
-        .map(|b| text_width(&harmless_text(&b.label), rows.letters))
-        .fold(0.0, f64::max)
-        .min(LABEL);
+    let labels = bars.bars.iter().map(|b| harmless_text(&b.label));
+    let label = widest_text(labels, rows.letters).min(LABEL);
     let left = SIDE + if label > 0.0 { label + 10.0 } else { 0.0 };
     let (ruler, sums) = lay_out(bars, &pieces, left, &unit, rows.letters);
 
@@ -96,10 +92,7 @@ pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
         for piece in &pieces[i] {
             row.piece(pen, piece);
         }
-        let end = pieces[i]
-            .iter()
-            .map(|p| p.to.max(p.from))
-            .fold(0.0, f64::max);
+        let end = right_end(&pieces[i]);
         if rows.thick >= 12.0 {
             let wide = text_width(&sums[i], rows.letters);
             let at = beyond(&ruler, end, bar, wide);
@@ -283,6 +276,11 @@ fn pieces(bar: &Bar) -> Vec<BarPiece> {
     pieces
 }
 
+/// Where the segments of a bar end at the right.
+fn right_end(pieces: &[BarPiece]) -> f64 {
+    pieces.iter().map(|p| p.to.max(p.from)).fold(0.0, f64::max)
+}
+
 /// The axis, with room behind the bars for their sums, and these in words.
 fn lay_out(
     bars: &Bars,
@@ -334,9 +332,8 @@ fn lay_out(
         .zip(&bars.bars)
         .zip(&sums)
         .map(|((pieces, bar), sum)| {
-            let end = pieces.iter().map(|p| p.to.max(p.from)).fold(0.0, f64::max);
             let sum = text_width(sum, letters);
-            beyond(&wide, end, bar, sum) + 2.0 + sum - right
+            beyond(&wide, right_end(pieces), bar, sum) + 2.0 + sum - right
         })
         .fold(0.0, f64::max);
     (ruler(right - too_far.min((right - left) / 2.0)), sums)

@@ -2,7 +2,7 @@
 
 use super::front::is_on_front;
 use super::legend::{self, Sign, dash_pattern, marker_path};
-use super::lettering::{fit_text, harmless_text, harmless_unit, text_width};
+use super::lettering::{fit_text, harmless_text, harmless_unit, text_width, widest_text};
 use super::palette::Ink;
 use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step};
 use super::scale::{AxisScale, range_of, scaled_value, value_with_unit};
@@ -51,11 +51,7 @@ pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot 
     let plot_bottom = plot_top + HEIGHT;
     let heights = range_of(heights(curves)).unwrap_or_default();
     let y = AxisScale::new(curves.y.scale, heights, (plot_bottom, plot_top), 6, true);
-    let ticks = y
-        .ticks
-        .iter()
-        .map(|t| text_width(&t.1, 11.0))
-        .fold(0.0, f64::max);
+    let ticks = widest_text(y.ticks.iter().map(|t| &t.1), 11.0);
     let (left, right) = (SIDE + ticks + 8.0, WIDTH - SIDE - 6.0);
     let across = range_of(kept.iter().map(|at| at.0)).unwrap_or_default();
     let x = if curves.x_names.is_empty() {

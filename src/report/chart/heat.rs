@@ -2,7 +2,7 @@
 
 use super::curves::axis_words;
 use super::legend::{self, Sign};
-use super::lettering::{fit_text, harmless_text, harmless_unit, text_width};
+use super::lettering::{fit_text, harmless_text, harmless_unit, text_width, widest_text};
 use super::palette::{self, Ink};
 use super::pen::{Anchor, ChartMark, FillPattern, SvgWriter, format_number};
 use super::scale::{AxisScale, range_of, scaled_value, value_with_unit};
@@ -168,7 +168,7 @@ fn draw_colour_key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str
     };
     let any_void = heat.squares.iter().flatten();
     if any_void.filter(|s| void(s) && !s.text.is_empty()).count() > 0 {
-        let (sign, words) = (Sign::Pattern(FillPattern::Void), "no figure, and why");
+        let (sign, words) = (Sign::Void, "no figure, and why");
         let beside = at + 24.0 + 24.0 + text_width(words, 12.0) <= WIDTH - SIDE;
         let place = match (shades.any(), beside) {
             (true, true) => (at + 24.0, middle),
@@ -203,8 +203,8 @@ impl<'a> Squares<'a> {
         (columns, rows): (usize, usize),
         top: f64,
     ) -> Squares<'a> {
-        let named = heat.y.1.iter().map(|l| text_width(&harmless_text(l), 12.0));
-        let label = named.fold(0.0, f64::max).min(LABEL);
+        let named = heat.y.1.iter().map(|l| harmless_text(l));
+        let label = widest_text(named, 12.0).min(LABEL);
         let left = SIDE + if label > 0.0 { label + 10.0 } else { 0.0 };
         let room = WIDTH - SIDE - left;
         let wide = (room / columns as f64).min(WIDEST);
@@ -345,10 +345,7 @@ impl<'a> Squares<'a> {
         let bottom = self.top + self.high * self.rows as f64;
         let labels = self.heat.x.1.iter().take(columns);
         let labels: Vec<String> = labels.map(|l| harmless_text(l)).collect();
-        let widest = labels
-            .iter()
-            .map(|l| text_width(l, SIZE))
-            .fold(0.0, f64::max);
+        let widest = widest_text(&labels, SIZE);
         if widest == 0.0 {
             return bottom;
         }

@@ -3,11 +3,13 @@
 use super::curves::axis_words;
 use super::envelope::Envelope;
 use super::legend::{Sign, draw_legend};
-use super::lettering::{escape_text, fit_text, harmless_text, harmless_unit, text_width};
+use super::lettering::{
+    escape_text, fit_text, harmless_text, harmless_unit, text_width, widest_text,
+};
 use super::palette::{Ink, PartFill};
 use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step};
 use super::scale::{AxisScale, finite_value, range_of, time_ruler, value_with_unit};
-use super::svg::{ChartStyle, DrawnPlot, SIDE, WIDTH, draw_nothing};
+use super::svg::{DrawnPlot, SIDE, WIDTH, draw_nothing};
 use super::{
     ChartTimeline, MemoryLayer, Scale, Stretch, TimelineEvent, TimelineLane, TimelinePhase,
 };
@@ -27,18 +29,13 @@ const MOST_LINES: usize = 4;
 const THICK: f64 = 3.0;
 
 /// Draws it below `top`.
-pub fn draw_lanes(
-    pen: &mut SvgWriter,
-    timeline: &ChartTimeline,
-    top: f64,
-    look: ChartStyle,
-) -> DrawnPlot {
+pub fn draw_lanes(pen: &mut SvgWriter, timeline: &ChartTimeline, top: f64) -> DrawnPlot {
     let Some(range) = time_range(timeline) else {
         return draw_nothing(pen, top);
     };
     let lanes: Vec<LaneDrawing<'_>> = LaneDrawing::drawings_of_timeline(timeline, range);
     let ticks = lanes.iter().flat_map(|l| &l.ruler.ticks);
-    let ticks = ticks.map(|t| text_width(&t.1, 10.0)).fold(0.0, f64::max);
+    let ticks = widest_text(ticks.map(|t| &t.1), 10.0);
     let (left, right) = (SIDE + ticks + 8.0, WIDTH - SIDE - 6.0);
     let (x, clock) = time_ruler(range, (left, right), 10);
 
@@ -55,18 +52,14 @@ pub fn draw_lanes(
         pen.draw_line((at, lanes_top), (at, lanes_bottom), Ink::Grid, "");
     }
     marks(pen, timeline, &x, (lanes_top - 2.0, lanes_bottom));
-    if look == ChartStyle::Inline {
-        let (from, to) = x.end_values();
-        pen.open_group(&format!(
-            r#"class="lanes" data-from="{from}" data-to="{to}" data-left="{}" data-right="{}""#,
-            format_number(left),
-            format_number(right),
-        ));
-    } else {
-        pen.open_group("");
-    }
+    let (from, to) = x.end_values();
+    pen.open_data_group(&format!(
+        r#"class="lanes" data-from="{from}" data-to="{to}" data-left="{}" data-right="{}""#,
+        format_number(left),
+        format_number(right),
+    ));
     for lane in &lanes {
-        lane.draw_lanes(pen, &x, (left, right), lanes_top, look);
+        lane.draw_lanes(pen, &x, (left, right), lanes_top);
     }
     pen.close_group();
     phases.draw(pen, top);
@@ -180,35 +173,24 @@ impl<'a> LaneDrawing<'a> {
         }
     }
 
-    fn draw_lanes(
-        &self,
-        pen: &mut SvgWriter,
-        x: &AxisScale,
-        (left, right): (f64, f64),
-        top: f64,
-        look: ChartStyle,
-    ) {
+    fn draw_lanes(&self, pen: &mut SvgWriter, x: &AxisScale, (left, right): (f64, f64), top: f64) {
         let label = harmless_text(&self.lane.label);
         let unit = harmless_unit(&self.lane.unit);
         let y = |value: f64| top + self.ruler.place_of(value);
         let (above, below) = (top + self.above, top + self.below);
         let (low, high) = self.ruler.end_values();
-        if look == ChartStyle::Inline {
-            pen.open_group(&format!(
-                concat!(
-                    r#"class="lane" data-label="{}" data-unit="{}" data-top="{}" "#,
-                    r#"data-bottom="{}" data-low="{}" data-high="{}""#
-                ),
-                escape_text(&label),
-                escape_text(&unit),
-                format_number(above),
-                format_number(below),
-                low,
-                high,
-            ));
-        } else {
-            pen.open_group("");
-        }
+        pen.open_data_group(&format!(
+            concat!(
+                r#"class="lane" data-label="{}" data-unit="{}" data-top="{}" "#,
+                r#"data-bottom="{}" data-low="{}" data-high="{}""#
+            ),
+            escape_text(&label),
+            escape_text(&unit),
+            format_number(above),
+            format_number(below),
+            low,
+            high,
+        ));
         for (value, words) in &self.ruler.ticks {
             pen.draw_line((left, y(*value)), (right, y(*value)), Ink::Grid, "");
             let at = (left - 6.0, y(*value) + 3.5);

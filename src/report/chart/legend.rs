@@ -21,8 +21,8 @@ pub enum Sign {
     Square(PartFill),
     /// A line of this series with its marker; or the marker alone.
     Curve(usize, bool),
-    /// A square with a pattern over a neutral colour.
-    Pattern(FillPattern),
+    /// A square where there is no figure.
+    Void,
     /// A ring: the Pareto front.
     Ring,
 }
@@ -91,12 +91,8 @@ impl Sign {
                 let attributes = r#"fill="none" stroke-width="1.5""#;
                 pen.draw_path(&ring, &format!(r#"stroke="{stroke}" {attributes}"#));
             }
-            Sign::Pattern(pattern) => {
-                let muted = pen.paint_for(Ink::Muted);
-                let fill = pen.pattern_url(pattern);
-                if pattern != FillPattern::Void {
-                    pen.draw_rect(square.0, square.1, &muted);
-                }
+            Sign::Void => {
+                let fill = pen.pattern_url(FillPattern::Void);
                 pen.draw_rect(square.0, square.1, &fill);
             }
         }

@@ -69,6 +69,14 @@ pub fn text_width(text: &str, size: f64) -> f64 {
     f64::from(thousandths) / 1000.0 * size
 }
 
+/// Width of the widest of several texts.
+pub fn widest_text<S: AsRef<str>>(texts: impl IntoIterator<Item = S>, size: f64) -> f64 {
+    let widths = texts
+        .into_iter()
+        .map(|text| text_width(text.as_ref(), size));
+    widths.fold(0.0, f64::max)
+}
+
 /// The same in bold letters.
 pub fn bold_width(text: &str, size: f64) -> f64 {
     text_width(text, size) * BOLD
@@ -114,16 +122,10 @@ pub fn fit_text(text: &str, size: f64, room: f64) -> String {
 
 /// A text broken at spaces into at most `most` lines of `room`; the last one is cut.
 pub fn wrap_lines(text: &str, size: f64, room: f64, most: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if lines_full(line, word, size) <= room => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
+    let widths = |line: &str, word: &str| [line, " ", word].map(|part| text_width(part, size));
+    let mut lines = layout::wrap_words(text, |line, word| {
+        widths(line, word).iter().sum::<f64>() <= room
+    });
     if lines.len() > most {
         let rest = lines.split_off(most.max(1) - 1).join(" ");
         lines.push(rest);
@@ -132,10 +134,6 @@ pub fn wrap_lines(text: &str, size: f64, room: f64, most: usize) -> Vec<String> 
         .iter()
         .map(|line| fit_text(line, size, room))
         .collect()
-}
-
-fn lines_full(line: &str, word: &str, size: f64) -> f64 {
-    text_width(line, size) + text_width(" ", size) + text_width(word, size)
 }
 
 /// A word for an `id` in XML: letters, digits and hyphens.

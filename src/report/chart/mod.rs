@@ -51,6 +51,8 @@ pub enum Plot {
     Curves(Curves),
     /// A figure for each pair of two settings.
     Heat(Heat),
+    /// Memory over time; a page lets a reader look into it.
+    Timeline(ChartTimeline),
 }
 
 /// One direction of a chart.

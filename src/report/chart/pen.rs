@@ -95,6 +95,12 @@ impl SvgWriter {
         self.put_arguments(format_args!("<g {attributes}>"));
     }
 
+    /// Opens a group whose attributes are for the script of the page alone.
+    pub fn open_data_group(&mut self, attributes: &str) {
+        let inline = self.look == ChartStyle::Inline;
+        self.open_group(if inline { attributes } else { "" });
+    }
+
     /// Closes it.
     pub fn close_group(&mut self) {
         self.out.push_str("</g>");

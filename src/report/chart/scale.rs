@@ -240,26 +240,9 @@ pub fn time_ruler(
         (from - 0.5, from + 0.5)
     };
     let least = (to - from) / most.max(1) as f64;
-    let rounds = [
-        1.0,
-        2.0,
-        5.0,
-        10.0,
-        15.0,
-        30.0,
-        MINUTE,
-        2.0 * MINUTE,
-        5.0 * MINUTE,
-        10.0 * MINUTE,
-        15.0 * MINUTE,
-        30.0 * MINUTE,
-        HOUR,
-        2.0 * HOUR,
-        3.0 * HOUR,
-        6.0 * HOUR,
-        12.0 * HOUR,
-        24.0 * HOUR,
-    ];
+    let sixties = [1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
+    let hours = [1.0, 2.0, 3.0, 6.0, 12.0, 24.0].map(|n| n * HOUR);
+    let rounds = [sixties, sixties.map(|n| n * MINUTE), hours].concat();
     let fine = round_step(least.min(1.0), &[1.0, 2.0, 5.0, 10.0]);
     let step = match rounds.iter().find(|r| **r >= least) {
         Some(_) if least <= 0.5 => fine,

@@ -3,7 +3,7 @@
 use super::lettering::{bold_width, harmless_text, safe_identifier, wrap_lines};
 use super::palette::Ink;
 use super::pen::{Anchor, SvgWriter};
-use super::{Chart, ChartTimeline, Plot, bars, curves, heat, lanes};
+use super::{Chart, Plot, bars, curves, heat, lanes};
 
 /// By this a file is known as ours when it is about to be written over.
 pub const MARK: &str = "<metadata>plimsoll</metadata>";
@@ -37,36 +37,42 @@ pub struct DrawnPlot {
 
 /// A chart. The same chart gives the same bytes.
 pub fn chart_svg(chart: &Chart, look: ChartStyle) -> String {
-    let heading = Heading {
-        id: &chart.id,
-        title: &chart.title,
-        note: chart.note.as_deref(),
-        simulated: chart.simulated,
+    let id = safe_identifier(&chart.id);
+    let mut body = SvgWriter::new(look, id.clone());
+    let top = draw_heading(&mut body, chart);
+    let (class, drawn) = match &chart.plot {
+        Plot::Bars(b) => ("chart-bars", bars::draw_bars(&mut body, b, top)),
+        Plot::Curves(c) => ("chart-curves", curves::draw_curves(&mut body, c, top)),
+        Plot::Heat(h) => ("chart-heat", heat::draw_heat(&mut body, h, top)),
+        Plot::Timeline(t) => ("chart-timeline", lanes::draw_lanes(&mut body, t, top)),
     };
-    match &chart.plot {
-        Plot::Bars(b) => {
-            heading.picture("chart-bars", look, |pen, top| bars::draw_bars(pen, b, top))
-        }
-        Plot::Curves(c) => heading.picture("chart-curves", look, |pen, top| {
-            curves::draw_curves(pen, c, top)
-        }),
-        Plot::Heat(h) => {
-            heading.picture("chart-heat", look, |pen, top| heat::draw_heat(pen, h, top))
-        }
+    let mut bottom = drawn.bottom;
+    for line in drawn
+        .remarks
+        .iter()
+        .flat_map(|sentence| wrap_lines(sentence, 11.0, WIDTH - 2.0 * SIDE, 4))
+    {
+        bottom += 16.0;
+        body.draw_words((SIDE, bottom), 11.0, Anchor::Start, Ink::Muted, &line);
     }
-}
-
-/// Memory over time. The same timeline gives the same bytes.
-pub fn timeline_svg(timeline: &ChartTimeline, look: ChartStyle) -> String {
-    let heading = Heading {
-        id: &timeline.id,
-        title: &timeline.title,
-        note: timeline.note.as_deref(),
-        simulated: timeline.simulated,
-    };
-    heading.picture("chart-timeline", look, |pen, top| {
-        lanes::draw_lanes(pen, timeline, top, look)
-    })
+    let title = harmless_text(&chart.title);
+    let simulated = chart.simulated.then_some("Simulated engine or device.");
+    let note = chart.note.as_deref().map(harmless_text);
+    let description: Vec<&str> = [Some(drawn.description.as_str()), simulated, note.as_deref()]
+        .into_iter()
+        .flatten()
+        .filter(|sentence| !sentence.is_empty())
+        .collect();
+    let mut sheet = SvgWriter::new(look, id);
+    sheet.write_sheet(
+        class,
+        (WIDTH, bottom + 14.0),
+        &title,
+        &description.join(" "),
+    );
+    sheet.write_raw(&body.into_text());
+    sheet.write_raw("</svg>\n");
+    sheet.into_text()
 }
 
 /// The note on what was left out because it has no place in a picture.
@@ -94,87 +100,38 @@ pub fn draw_nothing(pen: &mut SvgWriter, top: f64) -> DrawnPlot {
     }
 }
 
-/// What every picture has.
-struct Heading<'a> {
-    id: &'a str,
-    title: &'a str,
-    note: Option<&'a str>,
-    simulated: bool,
-}
-
-impl Heading<'_> {
-    /// The whole picture around what `plot` draws below a height.
-    fn picture(
-        &self,
-        class: &str,
-        look: ChartStyle,
-        plot: impl FnOnce(&mut SvgWriter, f64) -> DrawnPlot,
-    ) -> String {
-        let id = safe_identifier(self.id);
-        let mut body = SvgWriter::new(look, id.clone());
-        let top = self.draw_heading(&mut body);
-        let drawn = plot(&mut body, top);
-        let mut bottom = drawn.bottom;
-        for line in drawn
-            .remarks
-            .iter()
-            .flat_map(|sentence| wrap_lines(sentence, 11.0, WIDTH - 2.0 * SIDE, 4))
-        {
-            bottom += 16.0;
-            body.draw_words((SIDE, bottom), 11.0, Anchor::Start, Ink::Muted, &line);
-        }
-        let title = harmless_text(self.title);
-        let simulated = self.simulated.then_some("Simulated engine or device.");
-        let note = self.note.map(harmless_text);
-        let description: Vec<&str> = [Some(drawn.description.as_str()), simulated, note.as_deref()]
-            .into_iter()
-            .flatten()
-            .filter(|sentence| !sentence.is_empty())
-            .collect();
-        let mut sheet = SvgWriter::new(look, id);
-        sheet.write_sheet(
-            class,
-            (WIDTH, bottom + 14.0),
-            &title,
-            &description.join(" "),
-        );
-        sheet.write_raw(&body.into_text());
-        sheet.write_raw("</svg>\n");
-        sheet.into_text()
-    }
-
-    /// Title, note and the word that nothing here is real; where they end.
-    fn draw_heading(&self, pen: &mut SvgWriter) -> f64 {
-        const TITLE: f64 = 16.0;
-        const NOTE: f64 = 12.0;
-        let mut room = WIDTH - 2.0 * SIDE;
-        if self.simulated {
-            let wide = bold_width("SIMULATED", 11.0) + 16.0;
-            let at = WIDTH - SIDE - wide;
-            let bad = pen.paint_for(Ink::Bad);
-            pen.write_raw(&format!(
-                r#"<rect x="{at:.1}" y="12.5" width="{wide:.1}" height="18" rx="3" fill="none" stroke="{bad}"/>"#
-            ));
-            pen.open_group(r#"font-weight="700""#);
-            let middle = (at + wide / 2.0, 25.5);
-            pen.draw_words(middle, 11.0, Anchor::Middle, Ink::Bad, "SIMULATED");
-            pen.close_group();
-            room -= wide + 16.0;
-        }
-        let mut bottom = 8.0;
-        let title = harmless_text(self.title);
+/// Title, note and the word that nothing here is real; where they end.
+fn draw_heading(pen: &mut SvgWriter, chart: &Chart) -> f64 {
+    const TITLE: f64 = 16.0;
+    const NOTE: f64 = 12.0;
+    let mut room = WIDTH - 2.0 * SIDE;
+    if chart.simulated {
+        let wide = bold_width("SIMULATED", 11.0) + 16.0;
+        let at = WIDTH - SIDE - wide;
+        let bad = pen.paint_for(Ink::Bad);
+        pen.write_raw(&format!(
+            r#"<rect x="{at:.1}" y="12.5" width="{wide:.1}" height="18" rx="3" fill="none" stroke="{bad}"/>"#
+        ));
         pen.open_group(r#"font-weight="700""#);
-        for line in wrap_lines(&title, TITLE * 1.08, room, 2) {
-            bottom += 20.0;
-            pen.draw_words((SIDE, bottom), TITLE, Anchor::Start, Ink::Text, &line);
-        }
+        let middle = (at + wide / 2.0, 25.5);
+        pen.draw_words(middle, 11.0, Anchor::Middle, Ink::Bad, "SIMULATED");
         pen.close_group();
-        bottom = bottom.max(28.0);
-        let note = self.note.map(harmless_text).unwrap_or_default();
-        for line in wrap_lines(&note, NOTE, WIDTH - 2.0 * SIDE, 3) {
-            bottom += 17.0;
-            pen.draw_words((SIDE, bottom), NOTE, Anchor::Start, Ink::Muted, &line);
-        }
-        bottom + 14.0
+        room -= wide + 16.0;
     }
+    let mut bottom = 8.0;
+    let title = harmless_text(&chart.title);
+    pen.open_group(r#"font-weight="700""#);
+    for line in wrap_lines(&title, TITLE * 1.08, room, 2) {
+        bottom += 20.0;
+        pen.draw_words((SIDE, bottom), TITLE, Anchor::Start, Ink::Text, &line);
+    }
+    pen.close_group();
+    bottom = bottom.max(28.0);
+    let note = chart.note.as_deref().map(harmless_text);
+    let note = note.unwrap_or_default();
+    for line in wrap_lines(&note, NOTE, WIDTH - 2.0 * SIDE, 3) {
+        bottom += 17.0;
+        pen.draw_words((SIDE, bottom), NOTE, Anchor::Start, Ink::Muted, &line);
+    }
+    bottom + 14.0
 }

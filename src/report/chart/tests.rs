@@ -1,6 +1,6 @@
 //! Any chart is a picture; a few are looked at letter by letter.
 
-use super::svg::{ChartStyle, WIDTH, chart_svg, timeline_svg};
+use super::svg::{ChartStyle, WIDTH, chart_svg};
 use super::*;
 use proptest::prelude::*;
 use resvg::usvg::roxmltree::{Document, Node};
@@ -231,7 +231,7 @@ fn any_chart() -> impl Strategy<Value = Chart> {
         })
 }
 
-fn any_timeline() -> impl Strategy<Value = ChartTimeline> {
+fn any_timeline() -> impl Strategy<Value = Chart> {
     let stretch =
         (number(), number(), number(), number()).prop_map(|(from_s, to_s, low, high)| Stretch {
             from_s,
@@ -280,14 +280,15 @@ fn any_timeline() -> impl Strategy<Value = ChartTimeline> {
         many(phase, 20),
         many(event, 40),
     )
-        .prop_map(|(title, range_s, lanes, phases, events)| ChartTimeline {
-            id: "t".into(),
-            title,
-            range_s,
-            lanes,
-            phases,
-            events,
-            ..ChartTimeline::default()
+        .prop_map(|(title, range_s, lanes, phases, events)| {
+            let timeline = ChartTimeline {
+                range_s,
+                lanes,
+                phases,
+                events,
+                ..ChartTimeline::default()
+            };
+            timeline.timeline_chart("t", title)
         })
 }
 
@@ -306,7 +307,7 @@ proptest! {
     #[test]
     fn any_timeline_is_a_picture(any in any_timeline(), inline in any::<bool>()) {
         let look = if inline { ChartStyle::Inline } else { ChartStyle::Standalone };
-        is_a_picture(&timeline_svg(&any, look));
+        is_a_picture(&chart_svg(&any, look));
     }
 }
 
@@ -427,6 +428,13 @@ fn two_by_two() -> Chart {
     }
 }
 
+fn timeline_svg(timeline: &ChartTimeline, look: ChartStyle) -> String {
+    chart_svg(
+        &timeline.timeline_chart("timeline", "Memory over time"),
+        look,
+    )
+}
+
 fn one_lane() -> ChartTimeline {
     let stretch = |from_s, to_s, low, high| Stretch {
         from_s,
@@ -441,8 +449,6 @@ fn one_lane() -> ChartTimeline {
         to_s: f64::INFINITY,
     };
     ChartTimeline {
-        id: "timeline".into(),
-        title: "Memory over time".into(),
         origin: Some("2026-11-22T04:00:00Z".into()),
         range_s: (0.0, 60.0),
         lanes: vec![TimelineLane {

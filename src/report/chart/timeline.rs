@@ -1,6 +1,7 @@
 //! Memory over time as a chart: a lane for each device, phases behind them, events above.
 
 use super::scale::finite_value;
+use super::{Chart, Plot};
 use crate::breakdown::Component;
 
 /// A limit beyond this many times the highest sample would flatten the lane; it is named at its top.
@@ -12,10 +13,6 @@ const VISIBLE_REST: f64 = 0.005;
 /// Memory over time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ChartTimeline {
-    /// Word for links and file names, unique in the report.
-    pub id: String,
-    /// Title.
-    pub title: String,
     /// A sentence under it: how it was thinned, what is missing.
     pub note: Option<String>,
     /// Set where an engine or a device is simulated.
@@ -30,6 +27,14 @@ pub struct ChartTimeline {
     pub phases: Vec<TimelinePhase>,
     /// Moments with a name.
     pub events: Vec<TimelineEvent>,
+}
+
+impl ChartTimeline {
+    /// The picture of it.
+    pub fn timeline_chart(&self, id: impl Into<String>, title: impl Into<String>) -> Chart {
+        let plot = Plot::Timeline(self.clone());
+        Chart::new_chart(id, title, self.note.clone(), self.simulated, plot)
+    }
 }
 
 /// One line of a timeline.

@@ -3,9 +3,10 @@
 use crate::engine::facts::Severity;
 use crate::estimate::question::Risk;
 use crate::report::content::{AnswerState, Chapter, ContentBlock, TableCell, note_block};
+use crate::report::figures::estimate_cell;
 use crate::report::layout::{counted_noun, grouped_count};
 use crate::report::tables::TableBuilder;
-use crate::units::{Bytes, to_gib};
+use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -163,11 +164,12 @@ pub(super) fn verdict_of_sharing(shared: &SharedGpus) -> (AnswerState, String) {
 /// The table of them.
 pub(super) fn shared_chapter(shared: &SharedGpus) -> Chapter {
     let unknown = || TableCell::text_cell("unknown");
-    let gib = |bytes: u64| TableCell::number_cell(to_gib(bytes), format!("{:.2}", to_gib(bytes)));
     let several = shared.gpus.len() > 1;
     let mut rows = TableBuilder::of_items(&shared.tenants)
         .words("starts", "name", |t| &t.name)
-        .figures("GiB", "gib", |t| t.takes_bytes.map_or_else(unknown, gib));
+        .figures("GiB", "gib", |t| {
+            t.takes_bytes.map_or_else(unknown, estimate_cell)
+        });
     if several {
         rows = rows.words("GPUs", "gpus", |t| t.gpus.join(","));
     }

@@ -4,38 +4,50 @@
 use crate::report::chart::front::is_on_front;
 use crate::report::chart::{Bars, Chart, ChartAxis, ChartTimeline, Curves, Heat, Plot};
 use crate::report::content::{Grid, TableCell, TableColumn, number_column, text_column};
+use crate::report::figures::count_cell;
 use crate::report::layout::{format_figure, grouped_count, with_unit};
+use crate::report::tables::TableBuilder;
 
-/// The figures of a chart; none of a waterfall, for the table beside it has them.
-pub fn of_chart(chart: &Chart) -> Grid {
-    let mut grid = match &chart.plot {
-        Plot::Bars(bars) if bars.is_waterfall() => Grid::default(),
+/// The tables with the figures of a chart; none of a waterfall, for the table beside it has them.
+pub fn of_chart(chart: &Chart) -> Vec<Grid> {
+    let grid = match &chart.plot {
+        Plot::Bars(bars) if bars.is_waterfall() => return Vec::new(),
         Plot::Bars(bars) => of_bars(bars),
         Plot::Curves(curves) => of_curves(curves),
         Plot::Heat(heat) => of_heat(heat),
+        Plot::Timeline(timeline) => return of_timeline(chart, timeline),
     };
-    grid.id = format!("{}-figures", chart.id);
-    grid.caption = chart.title.clone();
-    grid
+    let named = Grid {
+        id: format!("{}-figures", chart.id),
+        caption: chart.title.clone(),
+        ..grid
+    };
+    [named].into_iter().filter(|g| !g.rows.is_empty()).collect()
 }
 
 /// What a timeline shows in few lines: its lanes, then its phases and events in order of time.
-pub fn of_timeline(timeline: &ChartTimeline) -> [Grid; 2] {
-    let lanes = timeline.lanes.iter().map(|lane| {
-        let low = lane.stretches.iter().map(|s| s.low).reduce(f64::min);
-        let high = lane.stretches.iter().map(|s| s.high).reduce(f64::max);
-        let last = lane.stretches.last().map(|s| s.high);
-        let none = "nothing was sampled";
-        vec![
-            TableCell::text_cell(&lane.label),
-            TableCell::text_cell(&lane.unit),
-            value_cell(low, none),
-            value_cell(high, none),
-            value_cell(last, none),
-            value_cell(lane.capacity, "not known"),
-            TableCell::number_cell(lane.samples as f64, grouped_count(lane.samples)),
-        ]
-    });
+fn of_timeline(chart: &Chart, timeline: &ChartTimeline) -> Vec<Grid> {
+    let seen = |value: Option<f64>| value_cell(value, "nothing was sampled");
+    let lanes = TableBuilder::of_items(&timeline.lanes)
+        .words("", "", |lane| &lane.label)
+        .words("unit", "unit", |lane| &lane.unit)
+        .figures("lowest", "lowest", |lane| {
+            seen(lane.stretches.iter().map(|s| s.low).reduce(f64::min))
+        })
+        .figures("highest", "highest", |lane| {
+            seen(lane.stretches.iter().map(|s| s.high).reduce(f64::max))
+        })
+        .figures("last", "last", |lane| {
+            seen(lane.stretches.last().map(|s| s.high))
+        })
+        .figures("device has", "device has", |lane| {
+            value_cell(lane.capacity, "not known")
+        })
+        .figures("samples", "samples", |lane| count_cell(lane.samples))
+        .grid_of_rows(
+            format!("{}-lanes", chart.id),
+            format!("{}: lowest and highest", chart.title),
+        );
     let phases = timeline.phases.iter().map(|phase| {
         let words = format!("{} begins", phase.label);
         (phase.from_s, [words, format!("until {:.3} s", phase.to_s)])
@@ -46,35 +58,17 @@ pub fn of_timeline(timeline: &ChartTimeline) -> [Grid; 2] {
     });
     let mut moments: Vec<_> = phases.chain(events).collect();
     moments.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let moments = moments.into_iter().map(|(at, [what, more])| {
-        vec![
-            TableCell::number_cell(at, format!("{at:.3}")),
-            TableCell::text_cell(what),
-            TableCell::text_cell(more),
-        ]
-    });
-    [
-        Grid {
-            id: format!("{}-lanes", timeline.id),
-            caption: format!("{}: lowest and highest", timeline.title),
-            columns: columns(&[
-                ("", false),
-                ("unit", false),
-                ("lowest", true),
-                ("highest", true),
-                ("last", true),
-                ("device has", true),
-                ("samples", true),
-            ]),
-            rows: lanes.collect(),
-        },
-        Grid {
-            id: format!("{}-moments", timeline.id),
-            caption: format!("{}: phases and events", timeline.title),
-            columns: columns(&[("second", true), ("what", false), ("", false)]),
-            rows: moments.collect(),
-        },
-    ]
+    let moments = TableBuilder::of_items(&moments)
+        .figures("second", "second", |(at, _)| {
+            TableCell::number_cell(*at, format!("{at:.3}"))
+        })
+        .words("what", "what", |(_, [what, _])| what)
+        .words("", "", |(_, [_, more])| more)
+        .grid_of_rows(
+            format!("{}-moments", chart.id),
+            format!("{}: phases and events", chart.title),
+        );
+    lanes.into_iter().chain(moments).collect()
 }
 
 fn of_bars(bars: &Bars) -> Grid {

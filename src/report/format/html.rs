@@ -63,8 +63,7 @@ pub(super) fn page(report: &Report) -> String {
     for (chapter, id) in report.chapters.iter().zip(&ids) {
         html.write_raw("<section")
             .write_attribute("id", id)
-            .write_raw("><h2>");
-        html.write_text(&chapter.title).write_raw("</h2>\n");
+            .write_element("><h2>", &chapter.title, "</h2>\n");
         for block in chapter.all_blocks() {
             blocks::write_block(&mut html, block, report, &mut names);
         }
@@ -102,9 +101,7 @@ fn write_head(html: &mut Markup, title: &str) {
         "<meta name=\"referrer\" content=\"no-referrer\">\n<link rel=\"icon\" href=\"data:,\">\n",
     );
     html.write_raw(MARK).write_raw("\n");
-    html.write_raw("<title>")
-        .write_text(title)
-        .write_raw("</title>\n<style>")
+    html.write_element("<title>", title, "</title>\n<style>")
         .write_raw(STYLE.as_str());
     html.write_raw("</style>\n</head>\n");
 }
@@ -121,15 +118,16 @@ fn masthead(html: &mut Markup, report: &Report) {
         "</h1><button type=\"button\" class=\"theme scripted\" hidden>Dark</button></div>\n",
     );
     if let Some(what) = &report.simulated {
-        html.write_raw("<p class=\"simulated\"><strong>Simulated</strong> ");
-        html.write_text(what).write_raw("</p>\n");
+        html.write_element(
+            "<p class=\"simulated\"><strong>Simulated</strong> ",
+            what,
+            "</p>\n",
+        );
     }
     if !report.about.is_empty() {
         html.write_raw("<dl class=\"about\">");
         for (label, value) in &report.about {
-            html.write_raw("<div><dt>")
-                .write_text(label)
-                .write_raw("</dt><dd>");
+            html.write_element("<div><dt>", label, "</dt><dd>");
             html.write_text(value).write_raw("</dd></div>");
         }
         html.write_raw("</dl>\n");
@@ -145,8 +143,7 @@ fn contents(html: &mut Markup, report: &Report, ids: &[String]) {
     for (title, id) in links {
         html.write_raw("<li><a")
             .write_attribute("href", &format!("#{id}"))
-            .write_raw(">");
-        html.write_text(title).write_raw("</a></li>");
+            .write_element(">", title, "</a></li>");
     }
     html.write_raw("</ol></nav>\n");
 }
@@ -174,13 +171,10 @@ fn write_sources(html: &mut Markup, report: &Report) {
 fn one_source(html: &mut Markup, i: usize, source: &FigureSource) {
     html.write_raw("<article")
         .write_attribute("id", &format!("source-{i}"))
-        .write_raw("><h3>");
-    html.write_text(&source.title)
-        .write_raw("</h3><p class=\"value\">");
+        .write_element("><h3>", &source.title, "</h3><p class=\"value\">");
     html.write_text(&source.value).write_raw("</p>");
     if let Some(confidence) = &source.confidence {
-        html.write_raw("<p class=\"confidence\">");
-        html.write_text(confidence).write_raw("</p>");
+        html.write_element("<p class=\"confidence\">", confidence, "</p>");
     }
     if source.witnesses.is_empty() {
         html.write_raw("<p>No witness is recorded.</p>");
@@ -194,9 +188,7 @@ fn one_source(html: &mut Markup, i: usize, source: &FigureSource) {
         });
         html.write_text(&witness.kind).write_raw("</strong>");
         if !witness.value.is_empty() {
-            html.write_raw(" <span class=\"value\">")
-                .write_text(&witness.value)
-                .write_raw("</span>");
+            html.write_element(" <span class=\"value\">", &witness.value, "</span>");
         }
         html.write_raw(if witness.used {
             " <em>used</em></p>"
@@ -209,9 +201,7 @@ fn one_source(html: &mut Markup, i: usize, source: &FigureSource) {
                 .write_raw("</pre>");
         }
         if let Some(place) = &witness.place {
-            html.write_raw("<p class=\"place\">")
-                .write_text(place)
-                .write_raw("</p>");
+            html.write_element("<p class=\"place\">", place, "</p>");
         }
         html.write_raw("</li>");
     }

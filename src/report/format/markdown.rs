@@ -7,6 +7,7 @@
 use super::text::{figure_text, gauge_bar, gauge_words, missing_reasons};
 use super::{figures, words};
 use crate::engine::facts::Severity;
+use crate::report::chart::{Chart, Plot};
 use crate::report::content::{
     Answer, AnswerState, ContentBlock, Grid, Listing, Note, Report, TableCell,
 };
@@ -268,34 +269,31 @@ fn block(block: &ContentBlock) -> String {
         ContentBlock::Text(text) => format!("{}\n", paragraph(text)),
         ContentBlock::Note(of) => note_markdown(of),
         ContentBlock::Table(of) => grid(of, OPEN),
-        ContentBlock::Chart(chart) => {
-            let marked = if chart.simulated { " (simulated)" } else { "" };
-            let mut figures = figures::of_chart(chart);
-            figures.caption = format!("Figures of the chart: {}{marked}", chart.title);
-            let figures = if figures.rows.is_empty() {
-                format!("*{}{marked}*\n", paragraph(&chart.title))
-            } else {
-                grid(&figures, 0)
-            };
-            with_remark(figures, chart.note.as_deref())
-        }
-        ContentBlock::Timeline(timeline) => {
-            let [lanes, moments] = figures::of_timeline(timeline);
-            let mut text = grid(&lanes, OPEN);
-            if timeline.simulated {
-                text.push_str("\n*Simulated.*\n");
-            }
-            if !moments.rows.is_empty() {
-                text.push_str(&format!("\n{}", grid(&moments, 0)));
-            }
-            with_remark(text, timeline.note.as_deref())
-        }
+        ContentBlock::Chart(of) => chart(of),
         ContentBlock::Listing(of) => listing(of),
     }
 }
 
-fn with_remark(mut text: String, note: Option<&str>) -> String {
-    if let Some(note) = note {
+fn chart(chart: &Chart) -> String {
+    let marked = if chart.simulated { " (simulated)" } else { "" };
+    let mut text = String::new();
+    match (&chart.plot, &mut figures::of_chart(chart)[..]) {
+        (Plot::Timeline(_), [lanes, more @ ..]) => {
+            text.push_str(&grid(lanes, OPEN));
+            if chart.simulated {
+                text.push_str("\n*Simulated.*\n");
+            }
+            for moments in more {
+                text.push_str(&format!("\n{}", grid(moments, 0)));
+            }
+        }
+        (_, [figures, ..]) => {
+            figures.caption = format!("Figures of the chart: {}{marked}", chart.title);
+            text.push_str(&grid(figures, 0));
+        }
+        (_, []) => text.push_str(&format!("*{}{marked}*\n", paragraph(&chart.title))),
+    }
+    if let Some(note) = &chart.note {
         text.push_str(&format!("\n{}\n", paragraph(note)));
     }
     text

@@ -3,7 +3,7 @@
 use super::File;
 use crate::report::RenderError;
 use crate::report::chart::png::png;
-use crate::report::chart::svg::{ChartStyle, chart_svg, timeline_svg};
+use crate::report::chart::svg::{ChartStyle, chart_svg};
 use crate::report::content::{Chapter, ContentBlock, Report};
 
 /// As SVG.
@@ -33,7 +33,6 @@ fn chart_pictures(report: &Report) -> impl Iterator<Item = (String, String)> {
     let blocks = report.chapters.iter().flat_map(Chapter::all_blocks);
     blocks.filter_map(move |block| match block {
         ContentBlock::Chart(c) => Some((c.id.clone(), chart_svg(c, style))),
-        ContentBlock::Timeline(t) => Some((t.id.clone(), timeline_svg(t, style))),
         _ => None,
     })
 }

@@ -166,7 +166,7 @@ impl PageWriter {
     fn write_chapter(&mut self, chapter: &Chapter) {
         let all = matches!(self.detail, PageDetail::Full);
         let shown = |block: &&ContentBlock| match block {
-            ContentBlock::Chart(_) | ContentBlock::Timeline(_) => all,
+            ContentBlock::Chart(_) => all,
             ContentBlock::Listing(listing) => all || !listing.folded,
             ContentBlock::Table(_) | ContentBlock::Text(_) | ContentBlock::Note(_) => true,
         };
@@ -198,14 +198,13 @@ impl PageWriter {
             ContentBlock::Note(note) => self.write_note(note),
             ContentBlock::Table(grid) => self.write_grid(grid, usize::MAX, captions),
             ContentBlock::Chart(chart) => {
-                self.write_grid(&figures::of_chart(chart), FIGURES, true);
-                self.write_remark(chart.simulated, chart.note.as_deref());
-            }
-            ContentBlock::Timeline(timeline) => {
-                for grid in figures::of_timeline(timeline) {
+                for grid in figures::of_chart(chart) {
                     self.write_grid(&grid, FIGURES, true);
                 }
-                self.write_remark(timeline.simulated, timeline.note.as_deref());
+                if chart.simulated {
+                    self.write_text("Simulated.");
+                }
+                chart.note.iter().for_each(|note| self.write_text(note));
             }
             ContentBlock::Listing(listing) => {
                 self.write_text(&listing.title);
@@ -361,15 +360,6 @@ impl PageWriter {
         left_out
             .map(|n| words::one_line(&grid.columns[*n].title))
             .collect()
-    }
-
-    fn write_remark(&mut self, simulated: bool, note: Option<&str>) {
-        if simulated {
-            self.write_text("Simulated.");
-        }
-        if let Some(note) = note {
-            self.write_text(note);
-        }
     }
 
     fn write_sources(&mut self, report: &Report) {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Results of a sweep so far.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Results {
     /// Its name.
     pub name: String,
@@ -97,10 +97,8 @@ impl Results {
         };
         Results {
             name: name.to_owned(),
-            started: None,
-            took_s: None,
-            notes: Vec::new(),
             cells: cells.map(outcome).collect(),
+            ..Results::default()
         }
     }
 

@@ -163,8 +163,8 @@ fn settings_blocks(pair: &Pair) -> Vec<ContentBlock> {
         (pair.settings.iter()).partition(|d| d.profile1.is_some() && d.profile2.is_some());
     let table = TableBuilder::of_items(known)
         .words("setting", "setting", |d| &d.setting)
-        .words("A", "a", |d| d.profile1.as_deref().unwrap_or_default())
-        .words("B", "b", |d| d.profile2.as_deref().unwrap_or_default())
+        .known_words("A", "a", |d| d.profile1.as_deref())
+        .known_words("B", "b", |d| d.profile2.as_deref())
         .grid_of_rows("compare_settings", "Settings that differ");
     let mut blocks = vec![match table {
         Some(table) => ContentBlock::Table(table),
@@ -379,12 +379,8 @@ fn memory_table(pair: &Pair) -> Grid {
         .figures("B - A, %", "diff_pct", |r| {
             change_in_percent(r.profile1_gb, r.profile2_gb)
         })
-        .words("A rests on", "a_source", |r| {
-            r.profile1_source.as_deref().unwrap_or_default()
-        })
-        .words("B rests on", "b_source", |r| {
-            r.profile2_source.as_deref().unwrap_or_default()
-        })
+        .known_words("A rests on", "a_source", |r| r.profile1_source.as_deref())
+        .known_words("B rests on", "b_source", |r| r.profile2_source.as_deref())
         .grid(
             MEMORY,
             if fullest_peaks(pair).1 {

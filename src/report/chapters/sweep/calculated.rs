@@ -7,6 +7,7 @@ use crate::compare::validate::RunValidation;
 use crate::profile::stats::quantile_of_sorted;
 use crate::report::content::Grid;
 use crate::report::figures::{gib_cell, percent_cell};
+use crate::report::layout::group_items;
 use crate::report::material::ReportRun;
 use crate::report::tables::TableBuilder;
 use crate::units::GIB;
@@ -38,23 +39,14 @@ pub(super) fn calculated_table(
         .map_or(String::new(), |(folder, _)| format!("{folder}/"));
     let calculated = runs.iter().filter_map(|r| r.calculated.as_ref());
     let by_file: HashMap<&str, &RunValidation> = calculated.map(|c| (c.file.as_str(), c)).collect();
-    let mut groups: Vec<(&SweepCell, Vec<&RunValidation>)> = Vec::new();
-    for cell in &sweep.cells {
-        let file = cell
-            .profile
-            .as_ref()
-            .map(|profile| format!("{folder}{profile}"));
-        let Some(found) = file.and_then(|file| by_file.get(file.as_str()).copied()) else {
-            continue;
-        };
-        match groups.iter_mut().find(|g| g.0.group == cell.group) {
-            Some(group) => group.1.push(found),
-            None => groups.push((cell, vec![found])),
-        }
-    }
+    let found = sweep.cells.iter().filter_map(|cell| {
+        let file = format!("{folder}{}", cell.profile.as_ref()?);
+        Some((cell, *by_file.get(file.as_str())?))
+    });
+    let groups = group_items(found, |(cell, _)| cell.group.as_str());
     let items = groups
         .iter()
-        .flat_map(|group| ITEMS.map(|item| group_item(group, item)));
+        .flat_map(|(_, group)| ITEMS.map(|item| group_item(group, item)));
     TableBuilder::of_items(items.filter(|i| i.cells > 0))
         .words("model", "model", |i| &i.cell.model)
         .words("part", "item", |i| i.item.display_label())
@@ -69,14 +61,9 @@ pub(super) fn calculated_table(
         )
 }
 
-fn group_item<'a>(
-    (cell, runs): &(&'a SweepCell, Vec<&RunValidation>),
-    item: Item,
-) -> GroupItem<'a> {
-    let items = runs
-        .iter()
-        .flat_map(|r| &r.items)
-        .filter(|i| i.item == item);
+fn group_item<'a>(group: &[(&'a SweepCell, &RunValidation)], item: Item) -> GroupItem<'a> {
+    let items = group.iter().flat_map(|(_, run)| &run.items);
+    let items = items.filter(|i| i.item == item);
     let both =
         items.filter_map(|i| Some([i.measured? / GIB, i.calculated? as f64 / GIB, i.error_pct?]));
     let both: Vec<[f64; 3]> = both.collect();
@@ -86,7 +73,7 @@ fn group_item<'a>(
         quantile_of_sorted(&all, 0.5)
     };
     GroupItem {
-        cell,
+        cell: group[0].0,
         item,
         cells: both.len(),
         measured: median(0),

@@ -6,7 +6,8 @@ use super::read::{CellFigure, KV_USED, LATENCY, PEAK, SweepCell, SweepDocument, 
 use crate::report::chart::front::{describe_front, is_on_front, pareto_front};
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Heat, Plot, Scale, Square};
 use crate::report::layout::{
-    capitalize_first, counted_words, distinct_items, format_figure, join_sentences, unsigned_zero,
+    capitalize_first, counted_words, distinct_items, format_figure, group_items, join_sentences,
+    unsigned_zero,
 };
 use std::collections::HashMap;
 
@@ -309,15 +310,10 @@ fn load_curve(label: &str, cells: &[&SweepCell], name: &str, figure: &CellFigure
 
 /// What could not be drawn, and why.
 fn missing_words(cells: &[&SweepCell], figure: &CellFigure) -> Option<String> {
-    let mut causes: Vec<(String, usize)> = Vec::new();
-    for cell in cells.iter().filter(|c| c.figure_value(figure).is_none()) {
-        let why = cell.failure_reason();
-        match causes.iter_mut().find(|c| c.0 == why) {
-            Some(cause) => cause.1 += 1,
-            None => causes.push((why, 1)),
-        }
-    }
-    let each: Vec<String> = causes.iter().map(|(why, n)| format!("{n} {why}")).collect();
+    let without = cells.iter().filter(|c| c.figure_value(figure).is_none());
+    let causes = group_items(without, |cell| cell.failure_reason()).into_iter();
+    let each = causes.map(|(why, cells)| format!("{} {why}", cells.len()));
+    let each: Vec<String> = each.collect();
     (!each.is_empty()).then(|| format!("Without a figure, and not drawn: {}.", each.join(", ")))
 }
 

@@ -8,13 +8,13 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-use super::Sources;
+use super::{Sources, numbered_id};
 use crate::breakdown::Component;
 use crate::engine::facts::{Finding, Severity};
 use crate::matrix::RowStatus;
 use crate::report::content::{Chapter, ContentBlock, note_block};
 use crate::report::layout::{
-    counted_words, distinct_items, format_duration, format_moment, grouped_count,
+    counted_words, distinct_items, format_duration, format_moment, group_items, grouped_count,
 };
 use crate::report::material::Material;
 use axes::varying_axes;
@@ -32,12 +32,7 @@ pub(super) fn write_sweep_chapter(material: &Material, _: &mut Sources) -> Vec<C
     let several = material.sweeps.len() > 1;
     let mut chapters = Vec::new();
     for (i, stored) in material.sweeps.iter().enumerate() {
-        let number = if several {
-            (i + 1).to_string()
-        } else {
-            String::new()
-        };
-        let prefix = format!("sweep{number}");
+        let prefix = numbered_id("sweep", i, several);
         let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
         let grid = calculated::calculated_table(&sweep, &stored.name, &material.runs, &prefix);
         chapters.extend(sweep_chapters(
@@ -177,17 +172,12 @@ fn doubtful_parts(cells: &[&SweepCell]) -> Option<ContentBlock> {
 
 /// What the profiles of cells warn of, each once with the number of cells; the most frequent first.
 fn warnings_of_cells(cells: &[&SweepCell]) -> Vec<ContentBlock> {
-    let mut warnings: Vec<(&Finding, usize)> = Vec::new();
-    for finding in cells.iter().flat_map(|c| &c.figures.warnings) {
-        match warnings.iter_mut().find(|w| w.0.code == finding.code) {
-            Some(known) => known.1 += 1,
-            None => warnings.push((finding, 1)),
-        }
-    }
-    warnings.sort_by_key(|w| std::cmp::Reverse(w.1));
+    let all = cells.iter().flat_map(|c| &c.figures.warnings);
+    let mut warnings: Vec<(&str, Vec<&Finding>)> = group_items(all, |f| f.code.as_str());
+    warnings.sort_by_key(|w| std::cmp::Reverse(w.1.len()));
     let blocks = warnings.into_iter().take(MOST_WARNINGS);
-    let blocks = blocks.map(|(finding, n)| {
-        let cells = counted_words(n, "cell", "cells");
+    let blocks = blocks.map(|(_, same)| {
+        let (finding, cells) = (same[0], counted_words(same.len(), "cell", "cells"));
         let text = format!("{cells}: {}", finding.message);
         note_block(finding.severity, &finding.code, text)
     });

@@ -7,6 +7,7 @@ use crate::matrix::{RowFigures, RowStatus};
 use crate::report::chapters::document::{
     cut_text, flag_at, list_at, number_at, read_document, sentences_at, text_at,
 };
+use crate::report::layout::group_items;
 use crate::report::tables::ItemFigure;
 use crate::units::{gib_signed, to_gib};
 use serde_json::Value;
@@ -114,14 +115,7 @@ impl SweepDocument {
 
     /// The models, in the order in which they first come, and the cells of each.
     pub fn cells_by_model(&self) -> Vec<(&str, Vec<&SweepCell>)> {
-        let mut models: Vec<(&str, Vec<&SweepCell>)> = Vec::new();
-        for cell in &self.cells {
-            match models.iter_mut().find(|m| m.0 == cell.model) {
-                Some(model) => model.1.push(cell),
-                None => models.push((&cell.model, vec![cell])),
-            }
-        }
-        models
+        group_items(&self.cells, |cell| cell.model.as_str())
     }
 
     /// Whether any cell's engine or device is simulated.

@@ -4,7 +4,7 @@ use super::axes::{server_axes, setting_label, varying_axes};
 use super::read::{CellFigure, FIGURES, LATENCY, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT};
 use crate::report::content::{Grid, TableCell, TableColumn};
 use crate::report::figures::figure_cell;
-use crate::report::layout::format_figure;
+use crate::report::layout::{format_figure, group_items};
 use crate::report::tables::{TableBuilder, word_or_reason};
 
 /// Cells that failed alike.
@@ -120,19 +120,14 @@ pub fn lacked_memory(cell: &SweepCell) -> bool {
 
 /// For each server configuration where memory ran out: how far it went.
 pub(super) fn out_of_memory(sweep: &SweepDocument, prefix: &str) -> Option<Grid> {
-    let mut groups: Vec<(&SweepCell, Vec<&SweepCell>)> = Vec::new();
-    for cell in &sweep.cells {
-        match groups.iter_mut().find(|g| g.0.group == cell.group) {
-            Some(group) => group.1.push(cell),
-            None => groups.push((cell, vec![cell])),
-        }
-    }
-    groups.retain(|g| g.1.iter().any(|c| lacked_memory(c)));
-    for group in &mut groups {
-        group
-            .1
-            .sort_by(|a, b| a.load_size().total_cmp(&b.load_size()));
-    }
+    let groups = group_items(&sweep.cells, |cell| cell.group.as_str()).into_iter();
+    let groups = groups.filter(|(_, cells)| cells.iter().any(|c| lacked_memory(c)));
+    let groups = groups.map(|(_, mut cells)| {
+        let first = cells[0];
+        cells.sort_by(|a, b| a.load_size().total_cmp(&b.load_size()));
+        (first, cells)
+    });
+    let groups: Vec<(&SweepCell, Vec<&SweepCell>)> = groups.collect();
     let all: Vec<&SweepCell> = sweep.cells.iter().collect();
     let axes = server_axes(&all);
     let names: Vec<&String> = axes.iter().flat_map(|axis| &axis.names).collect();
@@ -233,17 +228,11 @@ pub(super) fn all_cells_table(sweep: &SweepDocument, prefix: &str) -> Grid {
         });
     }
     add_settings(table, &behind)
-        .words("engine", "engine", |c| {
-            c.engine.as_deref().unwrap_or_default()
-        })
+        .known_words("engine", "engine", |c| c.engine.as_deref())
         .words("cell", "cell", |c| &c.id)
         .words("group", "group", |c| &c.group)
-        .words("profile", "profile", |c| {
-            c.profile.as_deref().unwrap_or_default()
-        })
-        .words("message", "message", |c| {
-            c.message.as_deref().unwrap_or_default()
-        })
+        .known_words("profile", "profile", |c| c.profile.as_deref())
+        .known_words("message", "message", |c| c.message.as_deref())
         .grid(
             format!("{prefix}_cells"),
             format!("All cells of {}", sweep.name),

@@ -382,7 +382,7 @@ fn five_hundred_cells_stay_few_pictures() {
     let squares = charts.iter().map(|c| match &c.plot {
         Plot::Heat(heat) => heat.squares.iter().map(Vec::len).sum(),
         Plot::Curves(curves) => curves.curves.iter().map(|c| c.points.len()).sum::<usize>(),
-        Plot::Bars(_) => 0,
+        Plot::Bars(_) | Plot::Timeline(_) => 0,
     });
     assert!(charts.len() <= 84, "{}", charts.len());
     assert!(squares.sum::<usize>() < 10_000);

@@ -6,13 +6,13 @@ mod tests;
 mod version;
 
 use super::sweep::read::CellFigure;
-use super::{Sources, change};
+use super::{Sources, change, numbered_id};
 use crate::matrix::RowFigures;
 use crate::profile::stats::quantile_of_sorted;
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::{Chapter, ContentBlock, Grid};
 use crate::report::figures::cell_by;
-use crate::report::layout::{counted_words, grouped_count};
+use crate::report::layout::{counted_words, group_items, grouped_count};
 use crate::report::material::{Material, ReportRun};
 use crate::report::tables::{ItemFigure, TableBuilder, format_in_unit};
 use crate::units::to_gib;
@@ -56,12 +56,7 @@ pub(super) fn write_trend_chapter(material: &Material, _: &mut Sources) -> Vec<C
     let mut blocks = Vec::new();
     let several = trends.len() > 1;
     for (i, trend) in trends.iter().take(MOST).enumerate() {
-        let prefix = if several {
-            format!("trend{}", i + 1)
-        } else {
-            "trend".into()
-        };
-        blocks.extend(trend.trend_blocks(&prefix));
+        blocks.extend(trend.trend_blocks(&numbered_id("trend", i, several)));
     }
     if trends.len() > MOST {
         let more = trends.len() - MOST;
@@ -153,15 +148,12 @@ impl<'a> Trend<'a> {
             Some(run.profile.metadata.container.image.clone()).filter(|i| !i.is_empty())
         };
         let steps = |label: &dyn Fn(&ReportRun) -> Option<String>| {
-            let mut steps: Vec<(String, Vec<&'a ReportRun>)> = Vec::new();
-            for run in &alike.runs {
-                let Some(label) = label(run) else { continue };
-                match steps.iter_mut().find(|s| s.0 == label) {
-                    Some(step) => step.1.push(run),
-                    None => steps.push((label, vec![run])),
-                }
-            }
-            steps
+            let labelled = alike
+                .runs
+                .iter()
+                .copied()
+                .filter(|run| label(run).is_some());
+            group_items(labelled, |run| label(run).unwrap_or_default())
         };
         let mut by_version = steps(&version);
         let by_image = steps(&image);

@@ -8,7 +8,7 @@ use crate::profile::MemoryGauge;
 use crate::report::chart::gauge::gauge_svg;
 use crate::report::chart::palette;
 use crate::report::chart::svg::{self, ChartStyle};
-use crate::report::chart::{Chart, ChartTimeline};
+use crate::report::chart::{Chart, Plot};
 use crate::report::content::{Answer, ContentBlock, Listing, Note, Report};
 use crate::units::Bytes;
 
@@ -21,7 +21,7 @@ pub fn write_block(
 ) {
     match block {
         ContentBlock::Text(text) => {
-            html.write_raw("<p>").write_text(text).write_raw("</p>\n");
+            html.write_element("<p>", text, "</p>\n");
         }
         ContentBlock::Note(of) => write_note(html, of),
         ContentBlock::Table(grid) => {
@@ -32,7 +32,6 @@ pub fn write_block(
             html.write_raw("</figure>\n");
         }
         ContentBlock::Chart(of) => chart(html, of, report, names),
-        ContentBlock::Timeline(of) => timeline(html, of, report, names),
         ContentBlock::Listing(of) => listing(html, of),
     }
 }
@@ -45,9 +44,7 @@ fn write_note(html: &mut Markup, note: &Note) {
     });
     html.write_text(&note.message);
     if let Some(code) = &note.code {
-        html.write_raw(" <code>")
-            .write_text(code)
-            .write_raw("</code>");
+        html.write_element(" <code>", code, "</code>");
     }
     html.write_raw("</p>");
     if let Some(quote) = &note.quote {
@@ -74,14 +71,14 @@ fn listing(html: &mut Markup, listing: &Listing) {
 pub fn write_answer(html: &mut Markup, answer: &Answer, report: &Report) {
     html.write_raw("<section id=\"answer\"")
         .write_attribute("class", &format!("answer {}", answer.state.as_str()));
-    html.write_raw("><p class=\"verdict\">")
-        .write_text(&answer.verdict)
-        .write_raw("</p>");
+    html.write_element("><p class=\"verdict\">", &answer.verdict, "</p>");
     answer.gauges().for_each(|gauge| write_gauge(html, gauge));
     if let Some(why) = answer.no_gauge.as_ref().filter(|_| answer.gauge.is_none()) {
-        html.write_raw("<p class=\"gauge unknown\">")
-            .write_text(&format!("Headroom unknown: {why}."))
-            .write_raw("</p>");
+        html.write_element(
+            "<p class=\"gauge unknown\">",
+            &format!("Headroom unknown: {why}."),
+            "</p>",
+        );
     }
     if !answer.figures.is_empty() {
         html.write_raw("<dl class=\"cards\">");
@@ -89,9 +86,11 @@ pub fn write_answer(html: &mut Markup, answer: &Answer, report: &Report) {
             html.write_raw("<div><dt>").write_text(&figure.label);
             html.write_raw("</dt><dd><span class=\"value\">");
             write_cell(html, &figure.value, report);
-            html.write_raw("</span> <span class=\"unit\">")
-                .write_text(&figure.unit)
-                .write_raw("</span></dd></div>");
+            html.write_element(
+                "</span> <span class=\"unit\">",
+                &figure.unit,
+                "</span></dd></div>",
+            );
         }
         html.write_raw("</dl>");
     }
@@ -100,9 +99,7 @@ pub fn write_answer(html: &mut Markup, answer: &Answer, report: &Report) {
         for action in &answer.actions {
             html.write_raw("<li>");
             if !action.setting.is_empty() {
-                html.write_raw("<code>")
-                    .write_text(&action.setting)
-                    .write_raw("</code> ");
+                html.write_element("<code>", &action.setting, "</code> ");
             }
             html.write_text(&action.effect).write_raw("</li>");
         }
@@ -129,52 +126,42 @@ fn write_gauge(html: &mut Markup, gauge: &MemoryGauge) {
     for (component, bytes) in &gauge.parts {
         html.write_raw("<span class=\"key\"><span");
         let class = format!("swatch {}", palette::part_class(*component));
-        html.write_attribute("class", &class)
-            .write_raw(" aria-hidden=\"true\"></span>");
-        html.write_text(&format!("{} {}", component.display_label(), Bytes(*bytes)))
-            .write_raw("</span>");
+        html.write_attribute("class", &class).write_element(
+            " aria-hidden=\"true\"></span>",
+            &format!("{} {}", component.display_label(), Bytes(*bytes)),
+            "</span>",
+        );
     }
     html.write_raw("</figcaption></figure>");
 }
 
+/// Title, note and the word that it is simulated stand in the drawing.
 fn chart(html: &mut Markup, chart: &Chart, report: &Report, names: &mut UsedNames) {
-    let id = names.take_name(&chart.id);
-    figure_head(html, &id, &chart.title, "chart");
-    html.write_raw("<div class=\"picture\">")
+    let timeline = match &chart.plot {
+        Plot::Timeline(timeline) => Some(timeline),
+        _ => None,
+    };
+    html.write_raw("<figure")
+        .write_attribute("id", &names.take_name(&chart.id))
+        .write_attribute("class", timeline.map_or("chart", |_| "timeline"))
+        .write_attribute("aria-label", &chart.title)
+        .write_raw("><div class=\"picture\">")
         .write_drawing(&svg::chart_svg(chart, ChartStyle::Inline))
         .write_raw("</div>");
+    if let Some(timeline) = timeline {
+        html.write_raw("<script type=\"application/json\">")
+            .write_data(&looking::timeline_data(chart, timeline, words::one_line))
+            .write_raw("</script>");
+    }
     let figures = figures::of_chart(chart);
-    if !figures.rows.is_empty() {
-        html.write_raw("<details class=\"figures\"><summary>Figures of this chart</summary>");
-        write_table(html, &figures, report);
+    if timeline.is_some() || !figures.is_empty() {
+        html.write_raw("<details class=\"figures\"><summary>")
+            .write_raw(timeline.map_or("Figures of this chart", |_| "Figures, phases and events"))
+            .write_raw("</summary>");
+        for grid in &figures {
+            write_table(html, grid, report);
+        }
         html.write_raw("</details>");
     }
     html.write_raw("</figure>\n");
-}
-
-fn timeline(html: &mut Markup, timeline: &ChartTimeline, report: &Report, names: &mut UsedNames) {
-    let id = names.take_name(&timeline.id);
-    figure_head(html, &id, &timeline.title, "timeline");
-    html.write_raw("<div class=\"picture\">")
-        .write_drawing(&svg::timeline_svg(timeline, ChartStyle::Inline))
-        .write_raw("</div>");
-    html.write_raw("<script type=\"application/json\">");
-    html.write_data(&looking::timeline_data(timeline, words::one_line))
-        .write_raw("</script>");
-    html.write_raw("<details class=\"figures\"><summary>Figures, phases and events</summary>");
-    for grid in figures::of_timeline(timeline)
-        .iter()
-        .filter(|g| !g.rows.is_empty())
-    {
-        write_table(html, grid, report);
-    }
-    html.write_raw("</details></figure>\n");
-}
-
-/// Title, note and the word that it is simulated stand in the drawing.
-fn figure_head(html: &mut Markup, id: &str, title: &str, class: &'static str) {
-    html.write_raw("<figure")
-        .write_attribute("id", id)
-        .write_attribute("class", class);
-    html.write_attribute("aria-label", title).write_raw(">");
 }

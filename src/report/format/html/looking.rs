@@ -5,7 +5,7 @@
 //! with the sign in the lowest bit. Differences are small, so that most numbers are one or two
 //! bytes: 100,000 stretches are some 0.6 MB.
 
-use crate::report::chart::{self, ChartTimeline, TimelineLane, palette};
+use crate::report::chart::{self, Chart, ChartTimeline, TimelineLane, palette};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -14,7 +14,11 @@ use serde_json::{Value, json};
 const TICKS: f64 = 10_000.0;
 
 /// The data.
-pub fn timeline_data(timeline: &ChartTimeline, text: impl Fn(&str) -> String) -> Value {
+pub fn timeline_data(
+    chart: &Chart,
+    timeline: &ChartTimeline,
+    text: impl Fn(&str) -> String,
+) -> Value {
     let lanes: Vec<Value> = timeline.lanes.iter().map(|l| lane(l, &text)).collect();
     let phases = timeline.phases.iter();
     let phases: Vec<Value> = phases
@@ -27,9 +31,9 @@ pub fn timeline_data(timeline: &ChartTimeline, text: impl Fn(&str) -> String) ->
     json!({
         "range": [timeline.range_s.0, timeline.range_s.1],
         "origin": timeline.origin.as_deref().map(&text),
-        "title": text(&timeline.title),
-        "note": timeline.note.as_deref().map(&text),
-        "simulated": timeline.simulated,
+        "title": text(&chart.title),
+        "note": chart.note.as_deref().map(&text),
+        "simulated": chart.simulated,
         "tick": 1.0 / TICKS,
         "lanes": lanes,
         "phases": phases,

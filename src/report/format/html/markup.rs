@@ -21,6 +21,16 @@ impl Markup {
         self
     }
 
+    /// A text of one line between what opens and closes its element.
+    pub fn write_element(
+        &mut self,
+        open: &'static str,
+        text: &str,
+        close: &'static str,
+    ) -> &mut Markup {
+        self.write_raw(open).write_text(text).write_raw(close)
+    }
+
     /// A text of many lines.
     pub fn write_listing(&mut self, text: &str) -> &mut Markup {
         self.0.push_str(&escape_text(&words::clean_listing(text)));

@@ -106,7 +106,7 @@ pub fn write_cell(html: &mut Markup, cell: &TableCell, report: &Report) {
             html.write_attribute("href", &format!("#source-{}", id.0))
                 .write_attribute("aria-label", &name)
                 .write_attribute("title", "Show the source");
-            html.write_raw(">").write_text(&cell.text).write_raw("</a>");
+            html.write_element(">", &cell.text, "</a>");
         }
         _ => {
             html.write_text(&cell.text);
@@ -122,9 +122,7 @@ fn write_caption(html: &mut Markup, grid: &Grid, order: &ColumnOrder) {
     }
     html.write_raw("<caption>").write_text(&grid.caption);
     for line in same {
-        html.write_raw("<span class=\"same\">")
-            .write_text(&line)
-            .write_raw("</span>");
+        html.write_element("<span class=\"same\">", &line, "</span>");
     }
     html.write_raw("</caption>");
 }
