@@ -20,8 +20,9 @@ use crate::compare::calculated::Item;
 use crate::engine::facts::Severity;
 use crate::estimate::question::{Reading, change_share, find_smaller_share};
 use crate::estimate::{Deployment, Unknown, estimate};
-use crate::experiment::ExperimentLevel;
+use crate::experiment::{ExperimentLevel, LevelState};
 use crate::headroom::{Headroom, SAFE_FROM_PERCENT};
+use crate::matrix::RowFigures;
 use crate::profile::{FullestDevice, HostMemoryUse, MemoryGauge, Profile, advise_on_profile};
 use crate::report::content::{Action, Answer, AnswerState, KeyFigure, MOST_ACTIONS, TableCell};
 use crate::report::estimate::describe_hold;
@@ -55,9 +56,6 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
         [before, after] if material.compare => answer_of_pair(before, after, sources),
         runs => answer_of_many(runs, sources),
     };
-    let advice = (material.load_lines.iter()).flat_map(|l| read_load_line(&l.document).advice);
-    let free = MOST_ACTIONS.saturating_sub(answer.actions.len());
-    answer.actions.extend(advice.take(free).map(advice_action));
     let nothing_measured = nothing_measured(material);
     if nothing_measured {
         answer.state = AnswerState::Failed;
@@ -67,12 +65,32 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
     match (asked.as_slice(), material.document_counts().len()) {
         ([], _) => {}
         (_, 1) => {
+            let lines = material.load_lines.iter();
+            let advice = lines.flat_map(|line| read_load_line(&line.document).advice);
+            let free = MOST_ACTIONS.saturating_sub(answer.actions.len());
+            answer.actions.extend(advice.take(free).map(advice_action));
             let sentences = asked.into_iter().map(|(_, _, sentence)| sentence);
+            // The documents leave out what failed, and runs of others that lie beside them; a run's gauge has its parts.
+            let own = MemoryGauge::fullest_of(document_devices(material));
+            let is_own = |gauge: &MemoryGauge| {
+                let sizes = |g: &MemoryGauge| (g.used_bytes, g.total_bytes);
+                own.as_ref().is_none_or(|own| sizes(own) == sizes(gauge))
+            };
+            answer.gauge = answer.gauge.filter(is_own).or(own);
+            let figures = document_figures(material);
+            if !figures.is_empty() {
+                answer.figures = figures;
+            }
             // Figures of a failed run are no headroom.
             answer.gauge = answer.gauge.filter(|_| !nothing_measured);
             let failed = has_failures(material);
             let headroom = answer.gauge.as_ref();
-            let headroom = headroom.map(|gauge| describe_headroom(gauge, failed));
+            let mut totals = document_devices(material)
+                .into_iter()
+                .map(|g| g.total_bytes);
+            let first = totals.next();
+            let one_limit = totals.all(|total| Some(total) == first);
+            let headroom = headroom.map(|gauge| describe_headroom(gauge, failed, one_limit));
             answer.verdict = sentences.chain(headroom).collect::<Vec<_>>().join(" ");
             // The word is the gauge's: so is the colour, whatever the fullest run met besides.
             let gauge = answer.gauge.as_ref().filter(|g| g.label != KV_POOL);
@@ -122,6 +140,29 @@ pub(super) fn document_answers(material: &Material) -> Vec<(&'static str, &str, 
     all
 }
 
+/// The figures of the cells that were measured.
+fn measured_cells(material: &Material) -> impl Iterator<Item = RowFigures> {
+    let sweeps = material.sweeps.iter();
+    let cells = sweeps.flat_map(|s| SweepDocument::read_sweep(&s.document, &s.name).cells);
+    cells.filter(SweepCell::is_done).map(|cell| cell.figures)
+}
+
+fn measured_levels(material: &Material) -> impl Iterator<Item = ExperimentLevel> {
+    let experiments = material.experiments.iter();
+    let levels = experiments.flat_map(|stored| read_experiment(&stored.document).levels);
+    levels.filter(|level| level.state == LevelState::Done)
+}
+
+/// The fullest device of each cell, level and round that was measured.
+fn document_devices(material: &Material) -> Vec<MemoryGauge> {
+    let lines = material.load_lines.iter();
+    let rounds = lines.flat_map(|stored| read_load_line(&stored.document).rounds);
+    (measured_cells(material).filter_map(|row| row.fullest_device))
+        .chain(measured_levels(material).filter_map(|level| level.fullest_device))
+        .chain(rounds.filter_map(|round| round.seen.fullest_device))
+        .collect()
+}
+
 /// How full the fullest device of documents without their runs was.
 fn answer_of_documents(material: &Material) -> Answer {
     let kv_pool = |used: Option<u64>, pool: Option<u64>| {
@@ -132,26 +173,11 @@ fn answer_of_documents(material: &Material) -> Answer {
             parts: [(Component::KvCache, used?)].into(),
         })
     };
-    let (mut devices, mut pools) = (Vec::new(), Vec::new());
-    for stored in &material.sweeps {
-        let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
-        let measured = sweep.cells.into_iter().filter(SweepCell::is_done);
-        let rows = measured.map(|cell| cell.figures);
-        for row in rows {
-            pools.extend(kv_pool(row.kv_used_bytes, row.kv_pool_bytes));
-            devices.extend(row.fullest_device);
-        }
-    }
-    for stored in &material.experiments {
-        for level in read_experiment(&stored.document).levels {
-            pools.extend(kv_pool(level.kv_used_bytes, level.kv_pool_bytes));
-            devices.extend(level.fullest_device);
-        }
-    }
-    let lines = material.load_lines.iter();
-    let rounds = lines.flat_map(|stored| read_load_line(&stored.document).rounds);
-    devices.extend(rounds.filter_map(|round| round.seen.fullest_device));
-    let device = MemoryGauge::fullest_of(devices);
+    let cells = measured_cells(material);
+    let pools = cells.filter_map(|row| kv_pool(row.kv_used_bytes, row.kv_pool_bytes));
+    let levels = measured_levels(material);
+    let pools = pools.chain(levels.filter_map(|l| kv_pool(l.kv_used_bytes, l.kv_pool_bytes)));
+    let device = MemoryGauge::fullest_of(document_devices(material));
     let state = device
         .as_ref()
         .map(|gauge| state_of_headroom(gauge.headroom_level()).0);
@@ -179,16 +205,22 @@ fn has_failures(material: &Material) -> bool {
     material.experiments.iter().any(levels) || material.sweeps.iter().any(cells)
 }
 
-/// `Safe: at most 1.38 GiB of 23.54 GiB in use (6 %), 22.16 GiB free.` Of a test in part failed: `The others are safe: …`
-fn describe_headroom(gauge: &MemoryGauge, others_failed: bool) -> String {
+/// `Safe: at most 1.38 GiB of 23.54 GiB in use (6 %), 22.16 GiB free.` Of a test in part failed: `The others are safe: …`.
+/// Of several limits the one that came nearest, with which others may have used more bytes.
+fn describe_headroom(gauge: &MemoryGauge, others_failed: bool, one_limit: bool) -> String {
     let level = state_of_headroom(gauge.headroom_level()).1;
     let what = match gauge.label.as_str() {
         KV_POOL => KV_POOL.to_owned(),
         _ if others_failed => format!("The others are {}", level.to_lowercase()),
         _ => level.to_owned(),
     };
+    let most = if one_limit {
+        "at most"
+    } else {
+        "the fullest had"
+    };
     format!(
-        "{what}: at most {} of {} in use ({:.0} %), {}.",
+        "{what}: {most} {} of {} in use ({:.0} %), {}.",
         Bytes(gauge.used_bytes),
         Bytes(gauge.total_bytes),
         gauge.used_percent(),
@@ -832,7 +864,9 @@ fn nothing_measured(material: &Material) -> bool {
         .flat_map(|s| SweepDocument::read_sweep(&s.document, &s.name).cells)
         .collect();
     let in_vain = |c: &SweepCell| matches!(c.status.as_str(), "failed" | "skipped");
-    cells.iter().any(in_vain) && !cells.iter().any(SweepCell::is_done)
+    let no_cell = cells.iter().any(in_vain) && !cells.iter().any(SweepCell::is_done);
+    no_cell
+        || has_failures(material) && measured_levels(material).next().is_none() && cells.is_empty()
 }
 
 /// `1 of 4 levels failed: 64 (oom).` and what the others show.

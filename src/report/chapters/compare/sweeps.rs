@@ -45,7 +45,7 @@ pub(super) fn sweep_blocks(a: &StoredDocument, b: &StoredDocument) -> Vec<Conten
         blocks.push(note_block(
             Severity::Error,
             "not_comparable",
-            "they have no cell in common: neither an id, nor a model under the same load",
+            "they have no cell in common: neither an id, nor a model under the same load and settings",
         ));
     } else {
         blocks.push(ContentBlock::Text(in_common(&matched)));
