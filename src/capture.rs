@@ -392,6 +392,14 @@ pub struct BackendFacts {
     pub reason: String,
 }
 
+impl BackendFacts {
+    /// Why it names no owner of memory: what `reason` has behind the choice.
+    pub fn why_no_owners(&self) -> &str {
+        let behind = self.reason.split_once("; ");
+        behind.map_or("the driver lists no processes", |(_, why)| why)
+    }
+}
+
 /// One reading of one device.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemorySample {

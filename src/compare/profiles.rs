@@ -355,7 +355,7 @@ fn verdicts(
     settings: &[SettingDifference],
     rows: &[PairRow],
 ) -> (Vec<String>, Vec<String>) {
-    let (mut incomparable, mut warnings) = (Vec::new(), Vec::new());
+    let (mut incomparable, mut warnings, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for (letter, s) in [("A", a), ("B", b)] {
         if let Some(why) = &s.who.not_whole {
             incomparable.push(format!("{letter}: {why}"));
@@ -371,11 +371,7 @@ fn verdicts(
             (Some(a), Some(b)) if role == Some(Role::MustAgree) => {
                 incomparable.push(format!("{name} differs: {a} and {b}"));
             }
-            // Another model or GPU is a fair question, and a baseline in CI that changed by mistake.
-            (Some(a), Some(b))
-                if role == Some(Role::ShouldAgree)
-                    || matches!(name, "model" | "engine" | "gpu" | "gpus") =>
-            {
+            (Some(a), Some(b)) if role == Some(Role::ShouldAgree) => {
                 warnings.push(format!(
                     "{name} differs ({a} and {b}): what was in use may differ for that alone"
                 ));
@@ -396,8 +392,16 @@ fn verdicts(
                     "{name} is known for {known} but not for {unknown}: it may differ"
                 ));
             }
+            // Another model or GPU is a fair question, or a baseline that was changed by mistake.
+            (Some(a), Some(b)) if matches!(name, "model" | "engine" | "gpu" | "gpus") => {
+                others.push(format!("{name} ({a} and {b})"));
+            }
             _ => {}
         }
+    }
+    if incomparable.is_empty() && !others.is_empty() {
+        let others = others.join(", ");
+        warnings.push(format!("these differ, and memory with them: {others}"));
     }
     if a.who.file == b.who.file {
         warnings.push("A and B are the same file".into());

@@ -89,8 +89,8 @@ fn windows_bound_the_cells_of_llama_cpp_where_it_has_them() {
         request
     };
     let row = 2 * 8 * 128 * 2;
-    // A window, and a step of 512.
-    assert_eq!(windowed("gemma3_text"), Some(row * (32_768 + 3 * 1536)));
+    // The windows of its four slots, and a step of 512: 4,608 cells, as it logs of such a model.
+    assert_eq!(windowed("gemma3_text"), Some(row * (32_768 + 3 * 4608)));
     assert_eq!(windowed("mistral"), Some(row * 4 * 32_768));
 }
 

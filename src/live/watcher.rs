@@ -318,8 +318,10 @@ impl MemoryWatcher {
             && samples.iter().all(|s| s.processes.is_none())
             && !self.last.iter().any(|l| l.tenants.is_some())
         {
-            notes
-                .push("the owners of the memory are unknown: the driver lists no processes".into());
+            notes.push(format!(
+                "the owners of the memory are unknown: {}",
+                backend.facts().why_no_owners()
+            ));
         }
         for sample in &mut samples {
             for process in sample.processes.iter_mut().flatten() {

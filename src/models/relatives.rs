@@ -222,6 +222,14 @@ mod tests {
             Some("Q4_K_M"),
         );
         is("mirror/Qwen3-30B-A3B-Instruct-2507", "Qwen3-30B-A3B", None);
+        // A copy in 16 bits of what its vendor quantised, and what a name's own configuration has otherwise.
+        is("unsloth/gpt-oss-20b-BF16", "gpt-oss-20b", Some("bf16"));
+        is("zai-org/GLM-4.5-FP8", "glm-4.5", Some("fp8_channel"));
+        is(
+            "moonshotai/Kimi-K2-Thinking",
+            "Kimi-K2-Instruct",
+            Some("w4a16_experts"),
+        );
     }
 
     #[test]

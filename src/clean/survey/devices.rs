@@ -175,10 +175,11 @@ impl HostGpus {
                 ..DeviceLook::default()
             });
         }
-        if !tracks.is_empty() && !reading.complete {
-            let unlisted =
-                "the owners of memory are unknown where the driver does not list all processes";
-            reading.blind.push(unlisted.into());
+        if let Some(facts) = facts.filter(|_| !tracks.is_empty() && !reading.complete) {
+            reading.blind.push(format!(
+                "the owner of the memory is unknown on some GPUs: {}",
+                facts.why_no_owners()
+            ));
         }
         reading
     }

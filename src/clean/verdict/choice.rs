@@ -84,10 +84,11 @@ fn selected<'a>(container: &ContainerLook, ask: &'a CleanRequest) -> Option<Chos
     let image = || (ask.images.iter()).find(|pattern| like(pattern, &container.image));
     // A container without memory has none to free.
     let with_gpu = || {
-        // Where a driver does not report all of it, any part that it reports counts.
-        let of_processes = (container.processes.iter().flatten()).map(|p| &p.gpu_bytes);
-        let mut held = container.gpu_bytes.iter().chain(of_processes);
-        ask.all_gpu && held.any(|bytes| total_bytes(bytes) > 0)
+        ask.all_gpu
+            && container
+                .gpu_bytes
+                .as_ref()
+                .is_some_and(|b| total_bytes(b) > 0)
     };
     let by_label = label().map(|l| ChosenBy::Label(l));
     let by_image = || image().map(|i| ChosenBy::Image(i));

@@ -122,9 +122,7 @@ impl VariableExpander<'_, '_> {
             let message = format!("the default of `{name}` holds another variable");
             return Err((message, None));
         }
-        let set = (self.var)(name);
-        let is_set = set.is_some();
-        let set = set.filter(|v| !v.is_empty());
+        let set = (self.var)(name).filter(|v| default.is_none() || !v.is_empty());
         let secret = is_secret_name(name);
         if secret && !self.may_be_secret {
             return Err((
@@ -147,10 +145,7 @@ impl VariableExpander<'_, '_> {
             }
             (None, Some(default)) => Ok((default.to_owned(), secret)),
             (None, None) => Err((
-                format!(
-                    "the environment variable `{name}` is {}",
-                    if is_set { "empty" } else { "not set" }
-                ),
+                format!("the environment variable `{name}` is not set"),
                 Some(format!("set it, or give a default: ${{{name}:-…}}")),
             )),
         }

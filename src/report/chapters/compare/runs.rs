@@ -93,16 +93,18 @@ pub(in crate::report) fn incomparable_sentence(pair: &Pair) -> Option<String> {
 pub(in crate::report) fn fullest_peaks(pair: &Pair) -> ([Option<f64>; 2], bool) {
     let total = pair.components.iter().find(|r| r.kind == Kind::Total);
     let sums = total.map_or([None; 2], |t| [t.profile1_gb, t.profile2_gb]);
-    // Page cache is no reason to leave a container's total, and a sum is compared with a sum.
-    let fullest = |who: &Who| {
-        let gauge = who.fullest_device.as_ref()?;
-        (gauge.label.starts_with("GPU")).then(|| to_gib(gauge.used_bytes))
+    // Page cache is no reason to leave a container's total.
+    let fullest = |who: &Who, sum: Option<f64>| match &who.fullest_device {
+        Some(gauge) if gauge.label.starts_with("GPU") => sum.and(Some(to_gib(gauge.used_bytes))),
+        _ => sum,
     };
-    let known = sums.iter().all(Option::is_some);
-    match (fullest(&pair.profile1), fullest(&pair.profile2)) {
-        (Some(a), Some(b)) if known => ([Some(a), Some(b)], [Some(a), Some(b)] != sums),
-        _ => (sums, false),
-    }
+    // Documents before 4.0 have sums alone, and a sum is compared with a sum.
+    let sides = [(&pair.profile1, sums[0]), (&pair.profile2, sums[1])];
+    let peaks = match sides.iter().all(|(who, _)| who.fullest_device.is_some()) {
+        true => sides.map(|(who, sum)| fullest(who, sum)),
+        false => sums,
+    };
+    (peaks, peaks != sums)
 }
 
 /// The peak of both in a sentence, behind what makes them not comparable.
