@@ -24,6 +24,28 @@ const HISTORY_CELLS: usize = 16;
 const DETAIL_LINES: u16 = 9;
 /// Shown for what is unknown.
 const UNKNOWN: &str = "-";
+const ENGINE: &str = "ENGINE";
+const HOST_MEMORY: &str = "HOST MEM";
+const KV_USED: &str = "KV %";
+const RUNNING: &str = "RUN";
+const WAITING: &str = "WAIT";
+const HISTORY: &str = "LAST MINUTES";
+/// The columns beside a container's name, with their widths in cells.
+const COLUMNS: [(&str, u16); 9] = [
+    (ENGINE, 10),
+    ("STATE", 7),
+    ("ON GPUS", 10),
+    (HOST_MEMORY, 10),
+    ("HEADROOM", 10),
+    (KV_USED, 4),
+    (RUNNING, 4),
+    (WAITING, 4),
+    (HISTORY, HISTORY_CELLS as u16),
+];
+/// Those that make room for the name, the first at first.
+const DROPPED: [&str; 6] = [HISTORY, WAITING, RUNNING, KV_USED, HOST_MEMORY, ENGINE];
+/// Cells that a name gets at least, and at most at the cost of columns.
+const NAME_CELLS: (usize, usize) = (13, 36);
 const KEYS: &str = "q quit  ↑↓ select  enter details  s sort  / filter  p pause";
 
 /// Order of the containers.
@@ -441,27 +463,19 @@ impl TopScreen {
             frame.render_widget(Paragraph::new(text), area);
             return;
         }
-        let wide = area.width >= 100;
-        let (mut heads, mut widths): (Vec<_>, Vec<_>) = [
-            ("CONTAINER", Constraint::Fill(3)),
-            ("ENGINE", Constraint::Max(10)),
-            ("STATE", Constraint::Length(7)),
-            ("ON GPUS", Constraint::Length(10)),
-            ("HOST MEM", Constraint::Length(10)),
-            ("HEADROOM", Constraint::Length(10)),
-            ("KV %", Constraint::Length(4)),
-            ("RUN", Constraint::Length(4)),
-            ("WAIT", Constraint::Length(4)),
-        ]
-        .into_iter()
-        .unzip();
-        if wide {
-            heads.push("LAST MINUTES");
-            widths.push(Constraint::Length(HISTORY_CELLS as u16));
-        }
+        let names = shown.iter().map(|c| c.name.chars().count());
+        let columns = columns_beside(names.max().unwrap_or(0), area.width);
         let rows = shown
             .iter()
-            .map(|container| self.container_row(container, wide));
+            .map(|container| self.container_row(container, &columns));
+        let (heads, widths): (Vec<_>, Vec<_>) = [("CONTAINER", Constraint::Fill(1))]
+            .into_iter()
+            .chain(
+                columns
+                    .iter()
+                    .map(|(head, width)| (*head, Constraint::Length(*width))),
+            )
+            .unzip();
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let table = Table::new(rows, widths)
             .header(Row::new(heads).style(bold))
@@ -473,7 +487,7 @@ impl TopScreen {
         frame.render_stateful_widget(table, area, &mut state);
     }
 
-    fn container_row(&self, container: &ContainerScan, wide: bool) -> Row<'static> {
+    fn container_row(&self, container: &ContainerScan, columns: &[(&str, u16)]) -> Row<'static> {
         let scan = &self.scan;
         let bytes = |count: Option<u64>| count.map_or(UNKNOWN.to_owned(), |b| Bytes(b).to_string());
         let count = |n: Option<u64>| n.map_or(UNKNOWN.to_owned(), |n| n.to_string());
@@ -499,27 +513,25 @@ impl TopScreen {
         let kv = container.kv_usage.map_or(UNKNOWN.to_owned(), |share| {
             format!("{:.0} %", share * 100.0)
         });
-        let mut cells = vec![
-            Cell::from(container.name.clone()),
-            Cell::from(engine),
-            Cell::from(state),
-            Cell::from(bytes(on_gpus)),
-            Cell::from(bytes(container.host_bytes)),
-            Cell::from(Span::styled(
+        let cell = |(head, _): &(&str, u16)| match *head {
+            ENGINE => Cell::from(engine.clone()),
+            "STATE" => Cell::from(state),
+            "ON GPUS" => Cell::from(bytes(on_gpus)),
+            HOST_MEMORY => Cell::from(bytes(container.host_bytes)),
+            "HEADROOM" => Cell::from(Span::styled(
                 bytes(free.map(|(free, _)| free)),
                 self.level_style(level),
             )),
-            Cell::from(kv),
-            Cell::from(count(container.requests_running)),
-            Cell::from(count(container.requests_waiting)),
-        ];
-        if wide {
-            let readings = self.history.get(&container.id);
-            cells.push(Cell::from(
-                readings.map_or(String::new(), |r| history_line(r, HISTORY_CELLS)),
-            ));
-        }
-        Row::new(cells)
+            KV_USED => Cell::from(kv.clone()),
+            RUNNING => Cell::from(count(container.requests_running)),
+            WAITING => Cell::from(count(container.requests_waiting)),
+            _ => {
+                let readings = self.history.get(&container.id);
+                Cell::from(readings.map_or(String::new(), |r| history_line(r, HISTORY_CELLS)))
+            }
+        };
+        let name = Cell::from(container.name.clone());
+        Row::new([name].into_iter().chain(columns.iter().map(cell)))
     }
 
     /// The selected container: its parts, limits, growth and last death, with their sources.
@@ -715,6 +727,24 @@ fn history_line(readings: &VecDeque<u64>, cells: usize) -> String {
         .collect()
 }
 
+/// The columns that stand beside the names of containers, of which the longest has so many characters.
+fn columns_beside(longest: usize, width: u16) -> Vec<(&'static str, u16)> {
+    let name = longest.clamp(NAME_CELLS.0, NAME_CELLS.1);
+    let mut columns = COLUMNS.to_vec();
+    for dropped in DROPPED {
+        // One cell stands between two columns.
+        let taken: usize = columns
+            .iter()
+            .map(|(_, cells)| usize::from(*cells) + 1)
+            .sum();
+        if taken + name <= usize::from(width) {
+            break;
+        }
+        columns.retain(|(head, _)| *head != dropped);
+    }
+    columns
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::TenantLook;
@@ -849,6 +879,20 @@ mod tests {
             screen.take_scan(next, ledger());
         }
         insta::assert_snapshot!(page(&screen, 120, 14));
+    }
+
+    #[test]
+    fn names_have_their_room_before_figures_of_requests() {
+        let heads = |longest, width| -> Vec<&str> {
+            columns_beside(longest, width)
+                .iter()
+                .map(|(head, _)| *head)
+                .collect()
+        };
+        assert_eq!(heads(10, 120).last(), Some(&HISTORY));
+        assert_eq!(heads(10, 80).last(), Some(&WAITING));
+        assert_eq!(heads(20, 80).last(), Some(&KV_USED));
+        assert_eq!(heads(36, 60), ["STATE", "ON GPUS", "HEADROOM"]);
     }
 
     #[test]

@@ -238,10 +238,12 @@ fn trials_table(tuning: &Tuning) -> Grid {
             .or(trial.short_loads.last())
             .cloned()
     };
-    let speed = |trial: &Trial| {
-        let loads = trial.long_loads.iter().chain(&trial.short_loads);
-        loads.filter_map(|l| l.tokens_per_second).reduce(f64::max)
+    // Short loads count where no long one was measured, as in the score.
+    let highest = |loads: &[LoadFigures]| {
+        let speeds = loads.iter().filter_map(|l| l.tokens_per_second);
+        speeds.reduce(f64::max)
     };
+    let speed = |trial: &Trial| highest(&trial.long_loads).or_else(|| highest(&trial.short_loads));
     let mut table = TableBuilder::of_items(&tuning.trials)
         .words("settings", "settings", |t| describe_settings(&t.settings))
         .words("ended", "state", |t| match t.state {

@@ -28,6 +28,8 @@ const OLLAMA_FORMAT: &str = "Q4_K_M";
 const TGI_FITS: Version = Version::new(3, 0, 0);
 /// What llama.cpp's `--fit` leaves free of each GPU (`--fit-target`), bytes.
 const FIT_MARGIN: u64 = 1 << 30;
+/// The least context that it shortens to, tokens (`--fit-ctx`).
+const LEAST_FITTED: u64 = 4096;
 
 /// What is asked about.
 pub struct Asked {
@@ -183,6 +185,12 @@ impl Asked {
         gpu.in_use = gpu.in_use.saturating_add(margin);
         let found = question::solve(What::MaxModelLen, &self.model, &with_margin, 1, &holds);
         let Some(length) = found.ok().and_then(|f| f.value) else {
+            // Not even that: then it lays layers on the processor, with the least that it takes for a context.
+            if self.deployment.engine == EngineId::LlamaCpp {
+                let most = self.model.max_positions.unwrap_or(LEAST_FITTED);
+                exact.max_model_len = Some(most.min(LEAST_FITTED));
+                self.deployment = exact;
+            }
             return;
         };
         let length = length as u64;
@@ -195,6 +203,7 @@ impl Asked {
             self.fitted_length = Some(length);
         } else if self.deployment.engine == EngineId::Vllm {
             exact.max_model_len = Some(length);
+            self.fitted_length = Some(length);
         }
         self.deployment = exact;
     }
