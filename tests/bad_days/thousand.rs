@@ -29,17 +29,17 @@ fn in_one_process() {
     let mut live = Live::start(command);
     let (mut rss, mut files) = (Vec::new(), Vec::new());
     let journal = folder.join("journal.jsonl");
-    // A row each: looked at as soon as it is there, in the middle of the next cell's beginning.
+    // A row each: looked at as soon as it is there, in the middle of the next cell's beginning. Open files come and go
+    // in between: the fewest of all looks while a row was the last.
     while live.is_running() {
         let text = std::fs::read_to_string(&journal).unwrap_or_default();
         let rows = text.matches("{\"end\":").count();
-        while rss.len() < rows {
-            let pid = live.pid();
-            if let (Some(kib), Some(open)) = (rss_kib(pid), open_files(pid)) {
-                rss.push(kib as f64 * 1024.0);
-                files.push(open as f64);
-            } else {
-                break;
+        let pid = live.pid();
+        if let (Some(kib), Some(open)) = (rss_kib(pid), open_files(pid)) {
+            rss.resize(rows.max(rss.len()), kib as f64 * 1024.0);
+            files.resize(rows.max(files.len()), f64::INFINITY);
+            if let Some(fewest) = files.last_mut() {
+                *fewest = fewest.min(open as f64);
             }
         }
         std::thread::sleep(LOOK);
@@ -68,7 +68,7 @@ fn in_one_process() {
     let (early, late) = (&rss[n / 10..n / 5], &rss[n - n / 10..]);
     let tail = &rss[n / 10..];
     let (early, late, leak) = (median(early), median(late), slope(tail));
-    // What comes and goes while a profile is made is not there at every look; the last look may see the end.
+    // The last look may see the end.
     let (files_early, files_late) = (fewest(&files[n / 10..n / 2]), fewest(&files[n / 2..n - 1]));
     say(&format!(
         "{} profiles in one process in {took:.0} s: resident {:.2} MiB then {:.2} MiB, {leak:.0} bytes a profile; \
