@@ -85,11 +85,11 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
             answer.gauge = answer.gauge.filter(|_| !nothing_measured);
             let failed = has_failures(material);
             let headroom = answer.gauge.as_ref();
-            let mut totals = document_devices(material)
-                .into_iter()
-                .map(|g| g.total_bytes);
-            let first = totals.next();
-            let one_limit = totals.all(|total| Some(total) == first);
+            let devices = document_devices(material);
+            let totals = || devices.iter().map(|gauge| gauge.total_bytes);
+            let (least, most) = (totals().min().unwrap_or(0), totals().max().unwrap_or(0));
+            // What a host has left changes a little from cell to cell.
+            let one_limit = most - least <= most / 20;
             let headroom = headroom.map(|gauge| describe_headroom(gauge, failed, one_limit));
             answer.verdict = sentences.chain(headroom).collect::<Vec<_>>().join(" ");
             // The word is the gauge's: so is the colour, whatever the fullest run met besides.
