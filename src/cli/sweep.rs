@@ -49,7 +49,6 @@ pub struct MergeArgs {
 #[command(mut_arg("results_dir", |arg| arg.help("Results directory: a run goes to DIR/NAME/TIME/")))]
 // `requires` of an argument is skipped where what it requires is in conflict with another.
 #[command(group(ArgGroup::new("instead_of_file")
-    .args(["model", "engine", "input_len", "output_len", "batch_size", "model_params", "num_layers", "num_heads", "num_kv_heads", "head_dim", "hidden_size"])
     .multiple(true)
     .requires("container")
     .conflicts_with_all(["file", "config"])))]
@@ -99,37 +98,37 @@ pub struct SweepRunArgs {
     #[arg(long, value_name = "NAME", num_args = 1.., help_heading = NO_FILE)]
     pub container: Vec<String>,
     /// Model id, or its path in the container
-    #[arg(long, short, value_name = "MODEL", num_args = 1.., help_heading = NO_FILE)]
+    #[arg(long, short, value_name = "MODEL", num_args = 1.., group = "instead_of_file", help_heading = NO_FILE)]
     pub model: Vec<String>,
     /// Engine, if it is not recognised (an unknown name lists them)
-    #[arg(long, value_name = "NAME", help_heading = NO_FILE)]
+    #[arg(long, value_name = "NAME", group = "instead_of_file", help_heading = NO_FILE)]
     pub engine: Option<String>,
     /// Prompt tokens per request, one or more
-    #[arg(long, value_name = "TOKENS", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..), help_heading = NO_FILE)]
+    #[arg(long, value_name = "TOKENS", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..), group = "instead_of_file", help_heading = NO_FILE)]
     pub input_len: Vec<u32>,
     /// Generated tokens per request, one or more
-    #[arg(long, value_name = "TOKENS", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..), help_heading = NO_FILE)]
+    #[arg(long, value_name = "TOKENS", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..), group = "instead_of_file", help_heading = NO_FILE)]
     pub output_len: Vec<u32>,
     /// Sequences per batch, one or more
-    #[arg(long, value_name = "N", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..), help_heading = NO_FILE)]
+    #[arg(long, value_name = "N", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..), group = "instead_of_file", help_heading = NO_FILE)]
     pub batch_size: Vec<u32>,
     /// Parameters of the model, as in 6.7e9 (kept with the results)
-    #[arg(long, value_name = "N", help_heading = NO_FILE)]
+    #[arg(long, value_name = "N", group = "instead_of_file", help_heading = NO_FILE)]
     pub model_params: Option<f64>,
     /// Layers of the model (kept with the results)
-    #[arg(long, value_name = "N", help_heading = NO_FILE)]
+    #[arg(long, value_name = "N", group = "instead_of_file", help_heading = NO_FILE)]
     pub num_layers: Option<u32>,
     /// Attention heads of the model (kept with the results)
-    #[arg(long, value_name = "N", help_heading = NO_FILE)]
+    #[arg(long, value_name = "N", group = "instead_of_file", help_heading = NO_FILE)]
     pub num_heads: Option<u32>,
     /// Key and value heads of the model (kept with the results)
-    #[arg(long, value_name = "N", help_heading = NO_FILE)]
+    #[arg(long, value_name = "N", group = "instead_of_file", help_heading = NO_FILE)]
     pub num_kv_heads: Option<u32>,
     /// Head dimension of the model (kept with the results)
-    #[arg(long, value_name = "N", help_heading = NO_FILE)]
+    #[arg(long, value_name = "N", group = "instead_of_file", help_heading = NO_FILE)]
     pub head_dim: Option<u32>,
     /// Hidden size of the model (kept with the results)
-    #[arg(long, value_name = "N", help_heading = NO_FILE)]
+    #[arg(long, value_name = "N", group = "instead_of_file", help_heading = NO_FILE)]
     pub hidden_size: Option<u32>,
 
     /// Source of the load, if the file does not set it

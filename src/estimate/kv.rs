@@ -102,17 +102,13 @@ impl Cache {
 pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
     let tp = deployment.tp.max(1);
     let format = format_of(model, deployment)?;
-    // llama.cpp keeps both states in 32 bits (src/llama-model.cpp, `create_memory`).
-    let wide = deployment.engine == EngineId::LlamaCpp;
-    let conv_bytes = if wide {
-        4
-    } else {
-        plain_bytes(model, deployment)
-    };
-    let ssm_bytes = if wide {
-        Some(4)
-    } else {
-        state_bytes(model, deployment, conv_bytes)
+    // llama.cpp keeps both states in 32 bits: its log has `R (f32)` and `S (f32)`.
+    let (conv_bytes, ssm_bytes) = match deployment.engine {
+        EngineId::LlamaCpp => (4, Some(4)),
+        _ => {
+            let plain = plain_bytes(model, deployment);
+            (plain, state_bytes(model, deployment, plain))
+        }
     };
     let mut cache = Cache {
         layers: Vec::with_capacity(model.mixers.len()),

@@ -139,7 +139,7 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
         note: relative.as_ref().map(note),
         quantization: match relative {
             Some(relative) => relative.quantization,
-            None => relatives::own_facts(wanted).find_map(|own| own.quantization.clone()),
+            None => relatives::own_quantization(wanted),
         },
         ..Found::default()
     })

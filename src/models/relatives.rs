@@ -81,7 +81,8 @@ pub fn own_facts(wanted: &str) -> impl Iterator<Item = &'static OwnFacts> + use<
     rows.filter(move |row| name.as_ref().is_some_and(|name| row.names.contains(name)))
 }
 
-fn own_quantization(wanted: &str) -> Option<String> {
+/// The quantisation that it states.
+pub fn own_quantization(wanted: &str) -> Option<String> {
     own_facts(wanted).find_map(|own| own.quantization.clone())
 }
 

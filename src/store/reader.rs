@@ -173,23 +173,25 @@ pub(super) fn keep_readable<L, T>(
     read: impl Fn(&L) -> Option<T>,
 ) -> impl Iterator<Item = T> {
     let mut lines = lines.zip(first..).peekable();
-    let mut damaged: Vec<u64> = Vec::new();
+    let (mut damaged, mut first_damaged) = (0u64, None);
     std::iter::from_fn(move || {
         loop {
             let Some((line, number)) = lines.next() else {
-                if let [first, ..] = damaged[..] {
+                if let Some(first) = first_damaged.take() {
                     log::warn!(
                         "`{}` has {}, the first is line {first}: what they held is missing",
                         path.display(),
-                        count_noun(damaged.len() as u64, "damaged line")
+                        count_noun(damaged, "damaged line")
                     );
                 }
-                damaged.clear();
                 return None;
             };
             match read(&line) {
                 Some(record) => return Some(record),
-                None if lines.peek().is_some() => damaged.push(number),
+                None if lines.peek().is_some() => {
+                    damaged += 1;
+                    first_damaged.get_or_insert(number);
+                }
                 None => {}
             }
         }

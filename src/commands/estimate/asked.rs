@@ -81,7 +81,7 @@ impl Asked {
         let loaded = model::of(args, name.map(String::as_str))?;
         warnings.extend(loaded.warnings);
         let model = loaded.model;
-        let stored_so = loaded.quantization.is_some();
+        let format_is_named = loaded.quantization.is_some();
         let named = loaded
             .quantization
             .filter(|_| deployment.quantization.is_none());
@@ -92,10 +92,12 @@ impl Asked {
             ))
             .hint("remove --quantization: the configuration's format is used"));
             }
-            let of_line = launch.is_some() && !stored_so;
-            if of_line && contradiction::lacks_format(&model, deployment.engine, asked) {
+            if launch.is_some()
+                && !format_is_named
+                && contradiction::lacks_format(&model, deployment.engine, asked)
+            {
                 let problem = format!(
-                    "`--quantization {asked}` is for weights that are stored so, and this model's are not: the engine refuses that"
+                    "`--quantization {asked}` needs weights in that format, and this model has none: vLLM refuses to start"
                 );
                 return Err(Failure::usage(problem)
                     .hint("name a quantized copy of the model, or remove --quantization"));

@@ -70,7 +70,7 @@ pub async fn diagnose_container(
         KernelEvidence::default()
     });
     let by_a_limit = (kernel.kill.as_ref()).is_some_and(|limit| limit.level != LimitLevel::Host);
-    // Docker before 23 keeps what it noted of the life before: of one that runs the kernel's counters alone tell.
+    // Docker 20.10 keeps what it noted of the life before: of one that runs the kernel's counters alone tell.
     let oom_killed = match state.pid {
         Some(_) => counts_kill(facts),
         None => state.oom_killed,
