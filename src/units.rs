@@ -34,11 +34,6 @@ impl Bytes {
         }
         text.parse()
     }
-
-    /// As GiB, unrounded.
-    pub fn to_gib(self) -> f64 {
-        to_gib(self.0)
-    }
 }
 
 /// Bytes as GiB, unrounded. Exact for everything a host can hold.
