@@ -2,7 +2,7 @@
 //! a stand-in for TensorRT-LLM in a container.
 
 use crate::common;
-use common::e2e::{Engine, Live, Results, VLLM_IMAGE, codes, plimsoll, read, run, skip};
+use common::e2e::{Engine, Live, Results, codes, plimsoll, read, run, skip, vllm_image};
 use common::{docker, has_image};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -178,7 +178,7 @@ fn an_arm_that_fails_is_told_beside_the_other() {
 
 /// A container whose Python finds the stand-in; `None` where its image is not here.
 fn stand_in(test: &str, what: &str, env: &[&str]) -> Option<Engine> {
-    if !has_image(VLLM_IMAGE) {
+    if !has_image(vllm_image()) {
         skip(
             test,
             "no image with Python: scripts/build-images vllm-cpu makes it",
@@ -199,7 +199,7 @@ fn stand_in(test: &str, what: &str, env: &[&str]) -> Option<Engine> {
         "sleep",
     ];
     options.extend(env.iter().flat_map(|e| ["-e", *e]));
-    let engine = Engine::run(what, &options, VLLM_IMAGE, &["infinity"]);
+    let engine = Engine::run(what, &options, vllm_image(), &["infinity"]);
     // Docker names it as running while it still sets it up.
     engine.wait_for_process("sleep infinity");
     Some(engine)

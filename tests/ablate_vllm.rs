@@ -3,7 +3,7 @@
 //! decimals in GiB, which is what the engine prints.)
 
 use crate::common;
-use common::e2e::{Engine, Results, VLLM_IMAGE, models, read, run};
+use common::e2e::{Engine, Results, models, read, run, vllm_image};
 
 #[test]
 fn a_larger_pool_is_the_difference() {
@@ -19,7 +19,7 @@ fn a_larger_pool_is_the_difference() {
         "--entrypoint",
         "sleep",
     ];
-    let idle = Engine::run("ablate-vllm", &options, VLLM_IMAGE, &["infinity"]);
+    let idle = Engine::run("ablate-vllm", &options, vllm_image(), &["infinity"]);
     let results = Results::new();
     run(&[
         "ablate",

@@ -2,7 +2,7 @@
 
 use crate::common;
 use common::docker;
-use common::e2e::{Engine, VLLM_IMAGE, models, run};
+use common::e2e::{Engine, models, run, vllm_image};
 use serde_json::Value;
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use std::time::Instant;
 fn started(args: &[&str]) -> Engine {
     let volume = format!("{}:/models:ro", models().display());
     let options = ["--shm-size", "1g", "--env=HF_HUB_OFFLINE=1", "-v", &volume];
-    Engine::run("death-vllm", &options, VLLM_IMAGE, args)
+    Engine::run("death-vllm", &options, vllm_image(), args)
 }
 
 #[track_caller]

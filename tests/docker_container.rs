@@ -1121,16 +1121,16 @@ async fn a_long_deadline_is_backed_by_timeout_in_the_image() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_in_the_image_is_a_route_too() {
-    const IMAGE: &str = common::e2e::VLLM_IMAGE;
+    let image = common::e2e::vllm_image();
     let Some(runtime) = runtime().await else {
         return;
     };
-    if !common::has_image(IMAGE) {
-        skip(&this_test(), &format!("no image {IMAGE}"));
+    if !common::has_image(image) {
+        skip(&this_test(), &format!("no image {image}"));
         return;
     }
     let script = "mkdir /www; cd /www; echo metrics 1 > metrics; exec python3 -m http.server 8000";
-    let c = TestContainer::of(IMAGE, "run", "python", &["--network", "none"], script);
+    let c = TestContainer::of(image, "run", "python", &["--network", "none"], script);
     let facts = runtime.find_container(&c.id).await.expect("found").facts;
     let mut reply = Default::default();
     for _ in 0..20 {

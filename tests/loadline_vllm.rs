@@ -2,7 +2,7 @@
 //! once where the KV pool is the limit and once where the scheduler is. Slow: minutes.
 
 use crate::common;
-use common::e2e::{Engine, Results, VLLM_IMAGE, models, run};
+use common::e2e::{Engine, Results, models, run, vllm_image};
 use serde_json::Value;
 
 /// Bytes of a block: 128 tokens of 2048 bytes.
@@ -18,7 +18,7 @@ fn line_of(what: &str, args: &[&str]) -> Value {
         "--max-model-len=2048",
     ];
     let args: Vec<&str> = common.iter().chain(args).copied().collect();
-    let server = Engine::run(what, &options, VLLM_IMAGE, &args);
+    let server = Engine::run(what, &options, vllm_image(), &args);
     server.wait_for_log("Application startup complete");
     let results = Results::new();
     let dir = results.arg();

@@ -2,7 +2,7 @@
 
 use crate::common;
 use common::docker;
-use common::e2e::{Live, VLLM_IMAGE, plimsoll};
+use common::e2e::{Live, plimsoll, vllm_image};
 use plimsoll::preset::{Preset, SHIPPED};
 
 /// Parses lists of arguments of `vllm serve`, and starts nothing.
@@ -52,7 +52,7 @@ fn the_words_of_a_preset_are_read_by_vllms_own_parser() {
         "run",
         "--rm",
         "--entrypoint=python3",
-        VLLM_IMAGE,
+        vllm_image(),
         "-c",
         PARSE,
         &json,

@@ -3,7 +3,7 @@
 
 use crate::common;
 use common::docker;
-use common::e2e::{Engine, Results, VLLM_IMAGE, codes, models, parts_sum_to_the_peak, read, run};
+use common::e2e::{Engine, Results, codes, models, parts_sum_to_the_peak, read, run, vllm_image};
 use serde_json::Value;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +22,7 @@ fn alone() -> MutexGuard<'static, ()> {
 fn idle(what: &str) -> Engine {
     let volume = format!("{}:/models:ro", models().display());
     let options = ["-m", "4g", "-v", &volume, "--entrypoint", "sleep"];
-    Engine::run(what, &options, VLLM_IMAGE, &["infinity"])
+    Engine::run(what, &options, vllm_image(), &["infinity"])
 }
 
 /// Bytes of all tensors, by the header of the checkpoint.
@@ -217,7 +217,7 @@ fn what_cannot_be_run_is_told() {
     );
     // No torch: Debian's own Python in the same image has none.
     let options = ["-e", "PATH=/usr/bin:/bin", "--entrypoint", "sleep"];
-    let bare = Engine::run("probe-bare", &options, VLLM_IMAGE, &["infinity"]);
+    let bare = Engine::run("probe-bare", &options, vllm_image(), &["infinity"]);
     let results = Results::new();
     let dir = results.arg();
     let ended = run(&[

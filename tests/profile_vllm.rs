@@ -4,7 +4,8 @@
 use crate::common;
 use common::docker;
 use common::e2e::{
-    Engine, Results, VLLM_IMAGE, codes, models, parts_sum_to_the_peak, read, run, wait_for,
+    Engine, Results, codes, models, older_vllm, parts_sum_to_the_peak, read, run, vllm_image,
+    wait_for,
 };
 use common::jq::Desk;
 use common::watched::{Watched, parts_of};
@@ -13,8 +14,14 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What every engine here is given for its pool.
-const POOL: u64 = 268_435_456;
+/// What every engine here is given for its pool. On a CPU 0.19.1 does not read `--kv-cache-memory-bytes`, and whole GiB are the
+/// least that its variable takes.
+fn pool() -> u64 {
+    older_vllm().map_or(268_435_456, |_| 1 << 30)
+}
+
+/// The variable that gives an older release its pool.
+const OLDER_POOL: &str = "VLLM_CPU_KVCACHE_SPACE=1";
 
 /// KV bytes per token of the tiny model: 2 (K and V) × 4 layers × 2 heads × 64 × 2 bytes.
 const BYTES_PER_TOKEN: u64 = 2048;
@@ -31,9 +38,11 @@ fn alone() -> MutexGuard<'static, ()> {
 
 fn options() -> Vec<String> {
     let volume = format!("{}:/models:ro", models().display());
-    ["-m", "4g", "--shm-size", "1g", "-v", &volume]
-        .map(str::to_owned)
-        .to_vec()
+    let mut options = vec!["-m", "4g", "--shm-size", "1g", "-v", &volume];
+    if older_vllm().is_some() {
+        options.extend(["-e", OLDER_POOL]);
+    }
+    options.into_iter().map(str::to_owned).collect()
 }
 
 fn start(what: &str, more: &[&str], args: &[&str]) -> Engine {
@@ -43,7 +52,7 @@ fn start(what: &str, more: &[&str], args: &[&str]) -> Engine {
         .map(String::as_str)
         .chain(more.iter().copied())
         .collect();
-    Engine::run(what, &options, VLLM_IMAGE, args)
+    Engine::run(what, &options, vllm_image(), args)
 }
 
 /// One label of the server's own `cache_config_info`, fetched without plimsoll.
@@ -146,13 +155,13 @@ fn holds(document: &Value) {
     let internal = &document["vllm_internal_metrics"];
     assert_eq!(
         internal["total_gpu_kv_cache_tokens"].as_u64(),
-        Some(POOL / BYTES_PER_TOKEN)
+        Some(pool() / BYTES_PER_TOKEN)
     );
     assert_eq!(
         internal["total_gpu_kv_cache_gb"].as_f64(),
-        Some(POOL as f64 / (1u64 << 30) as f64)
+        Some(pool() as f64 / (1u64 << 30) as f64)
     );
-    assert_eq!(part(document, "kv_cache"), POOL);
+    assert_eq!(part(document, "kv_cache"), pool());
     // The checkpoint's tensors: the file without its header.
     let file = std::fs::read(models().join("tiny-llama/model.safetensors")).expect("model");
     let header = u64::from_le_bytes(file[..8].try_into().expect("a length"));
@@ -247,7 +256,10 @@ fn a_container_that_serves_by_name() {
     holds(&document);
     assert_eq!(document["metadata"]["mode"], "serving");
     // Its own /metrics, asked by us.
-    let bytes = from_metrics(&server, "kv_cache_memory_bytes");
+    let bytes = match older_vllm() {
+        None => from_metrics(&server, "kv_cache_memory_bytes"),
+        Some(_) => pool(),
+    };
     let (blocks, size) = (
         from_metrics(&server, "num_gpu_blocks"),
         from_metrics(&server, "block_size"),
@@ -267,7 +279,7 @@ fn a_container_that_serves_by_name() {
     );
     // Reserved and used are two numbers: 8 requests of at most 384 tokens.
     let used = internal["kv_cache_usage_peak"].as_f64().expect("usage");
-    let most = 8.0 * 384.0 * BYTES_PER_TOKEN as f64 / POOL as f64;
+    let most = 8.0 * 384.0 * BYTES_PER_TOKEN as f64 / pool() as f64;
     assert!(used > 0.0 && used <= most * 1.5, "{used} of {most}");
     // Read back from the engine.
     let effective = &document["configuration"]["effective"];
@@ -302,7 +314,10 @@ fn a_container_that_serves_by_name() {
         document["raw_logs"]["engine"]
             .as_str()
             .expect("log")
-            .contains("CPU KV cache size: 131,072 tokens")
+            .contains(older_vllm().map_or(
+                "cache size: 131,072 tokens",
+                |_| "cache size: 524,288 tokens"
+            ))
     );
     assert!(
         part(&document, "bench_client") > 50 << 20,
@@ -315,7 +330,10 @@ fn a_container_that_serves_by_name() {
     for block in [
         "Total at the peak",
         "KV cache pool",
-        "Reserved          0.250  GiB",
+        older_vllm().map_or(
+            "Reserved          0.250  GiB",
+            |_| "Reserved          1.000  GiB",
+        ),
         "Memory timeline",
         "how sure",
         "Findings",
@@ -501,7 +519,10 @@ fn run_starts_it_from_the_preset() {
         "--max-concurrency=4",
         "--num-iters-warmup=1",
     ];
-    let mut command = vec!["run", "--preset=vllm-cpu", &volume, &dir];
+    let image = format!("--image={}", vllm_image());
+    let mut command = vec!["run", "--preset=vllm-cpu", &image, &volume, &dir];
+    let variable = format!("--env={OLDER_POOL}");
+    command.extend(older_vllm().map(|_| variable.as_str()));
     command.extend(load);
     run(&command).expect(0);
     let profile = results.profile();

@@ -3,7 +3,7 @@
 
 use crate::common;
 use crate::common::sweeps;
-use common::e2e::{Engine, VLLM_IMAGE, models, parts_sum_to_the_peak, read};
+use common::e2e::{Engine, models, parts_sum_to_the_peak, read, vllm_image};
 use common::{docker, runtime};
 use plimsoll::capture::{ExecEnd, Stream};
 use plimsoll::collect::KeptBench;
@@ -47,7 +47,7 @@ fn container(program: &str, text: &str) -> Engine {
     let engine = Engine::run(
         "kept",
         &["--entrypoint", "sleep", "--workdir", "/tmp"],
-        VLLM_IMAGE,
+        vllm_image(),
         &["infinity"],
     );
     let dir = tempfile::tempdir().unwrap();
@@ -230,12 +230,15 @@ name: kept
 models:
   - model_id: /models/tiny-llama
     preset: vllm-cpu
+    image: {}
+    env: {{VLLM_CPU_KVCACHE_SPACE: "1"}}
     volumes: ["{}:/models:ro"]
     max_model_len: 512
     input_lengths: [32, 64, 128]
     output_lengths: [8]
     batch_sizes: [2]
 "#,
+        vllm_image(),
         models().display()
     ));
     let mut command = desk.command(&[&file]);

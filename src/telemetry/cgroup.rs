@@ -215,13 +215,21 @@ impl OomWatch {
         let own = own_kills(cgroup);
         // Otherwise kills between the container's start and this call are included.
         let usable = |_: &u64| !since_start || own == Some(0);
+        let mut reached = limits_reached(&levels);
+        if let (true, CgroupVersion::V2, Some(first)) =
+            (since_start, cgroup.version, reached.first_mut())
+        {
+            // A kill before this call moves no counter any more: its cgroup was new, and began at 0. (v1 counts there what
+            // was reclaimed, too.)
+            first.fill(Some(0));
+        }
         OomWatch {
             own_limit: cgroup.own_limit(),
             host_bytes: crate::host::memory_bytes(),
             kills: own.filter(|_| !since_start).unwrap_or(0),
             host_kills: host_kills.filter(usable),
             parent_kills: parent_kills.filter(usable),
-            reached: VecDeque::from([limits_reached(&levels)]),
+            reached: VecDeque::from([reached]),
             levels,
         }
     }
@@ -236,7 +244,12 @@ impl OomWatch {
             Some(now) => Some(now.saturating_sub(self.kills)),
             None => self.kills_since_gone(),
         };
-        let limit = (kills != Some(0)).then(|| self.limit_reached(&reached, own.is_none()));
+        // It can go between the two readings.
+        let unread = own.is_none()
+            || reached
+                .first()
+                .is_none_or(|l| l.iter().all(Option::is_none));
+        let limit = (kills != Some(0)).then(|| self.limit_reached(&reached, unread));
         self.kills = own.unwrap_or(self.kills);
         if own.is_some() {
             self.host_kills = before;

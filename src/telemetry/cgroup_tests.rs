@@ -526,6 +526,17 @@ fn a_container_that_ended_before_it_was_looked_at_may_have_run_out_of_memory() {
     }
 }
 
+#[test]
+fn a_kill_before_the_first_look_is_by_the_limit_that_counted_it() {
+    let tree = Tree::new(CgroupVersion::V2, &[("/x", &[("memory.max", "600")])]);
+    for file in ["memory.events.local", "memory.events"] {
+        tree.write("/x", file, "oom 1\noom_kill 1");
+    }
+    let mut watch = OomWatch::start_counting(&tree.cgroup, true);
+    let own = (600, LimitLevel::Container);
+    assert_eq!(kill(&watch.look_again()), (Some(1), Some(own)));
+}
+
 /// A runtime removes a container's cgroup some milliseconds after its end, and its counter with it.
 #[test]
 fn a_kill_that_only_the_cgroup_above_counted_is_the_containers_own() {

@@ -14,8 +14,19 @@ pub const REFERENCE_IMAGE: &str = "plimsoll/reference-engine:dev";
 /// The calibration weight with a shell in it; made when it is needed.
 const SHELL_IMAGE: &str = "plimsoll/test-reference-with-shell:dev";
 
+/// The release of the real vLLM that the tests are for, where it is not that of containers/vllm-cpu: of its image's tag
+/// (`VLLM_VERSION=0.19.1 scripts/build-images vllm-cpu`).
+pub fn older_vllm() -> Option<&'static str> {
+    static OLDER: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    let named = || std::env::var("PLIMSOLL_TEST_VLLM_VERSION").ok();
+    OLDER.get_or_init(named).as_deref()
+}
+
 /// The real vLLM on CPU.
-pub const VLLM_IMAGE: &str = "plimsoll/vllm-cpu:dev";
+pub fn vllm_image() -> &'static str {
+    static IMAGE: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    IMAGE.get_or_init(|| format!("plimsoll/vllm-cpu:{}", older_vllm().unwrap_or("dev")))
+}
 
 /// The real llama.cpp on CPU.
 pub const LLAMA_CPP_IMAGE: &str = "plimsoll/llama-cpp:dev";
@@ -30,7 +41,7 @@ pub enum Need {
     Docker,
     /// [`REFERENCE_IMAGE`].
     ReferenceEngine,
-    /// [`VLLM_IMAGE`] and its tiny model.
+    /// [`vllm_image`] and its tiny model.
     Vllm,
     /// [`LLAMA_CPP_IMAGE`].
     LlamaCpp,
@@ -85,7 +96,7 @@ impl Need {
                 "takes minutes: asked for by PLIMSOLL_TEST_VLLM=1 (scripts/test --with-vllm)"
                     .into(),
             ),
-            Need::Vllm => image_lack(VLLM_IMAGE, "vllm-cpu").or_else(|| {
+            Need::Vllm => image_lack(vllm_image(), "vllm-cpu").or_else(|| {
                 let model = models().join("tiny-llama/config.json");
                 (!model.exists()).then(|| {
                     format!(
