@@ -108,7 +108,7 @@ pub async fn follow_events(
         });
     };
     if let Some(why) = runtime
-        .watch_events(Some(&id), Some(clock.wall_start_ns), &cancel, sink)
+        .watch_events(Some(&id), Some(clock.wall_start_ns), None, &cancel, sink)
         .await
     {
         recorder.report_progress(crate::progress::Progress::Warning(why));

@@ -55,10 +55,10 @@ use finish::Sampling;
 pub use model_files::ModelFiles;
 use recorder::Recorder;
 use setup::inspect_setup;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use waiting::report_waiting;
+use waiting::{LastAnswer, report_waiting};
 
 /// Facts about the engine, gathered before anything runs.
 pub struct Setup {
@@ -328,15 +328,17 @@ impl CaptureRun<'_> {
         self.recorder
             .report_progress(Progress::Stage(Stage::WaitHealthy));
         let attached = &self.plan.attached;
-        let healthy = attached.poll_health(health.path, async || self.stop_if_ended().await);
+        let answer = LastAnswer::default();
+        let look = async || self.stop_if_ended().await;
+        let healthy = attached.poll_health(health.path, &answer, look);
         let last_line = async || self.recorder.last_line();
         tokio::select! {
             () = healthy => Ok(()),
-            () = report_waiting(last_line, self.recorder.sink()) => Ok(()),
+            () = report_waiting(&answer, last_line, self.recorder.sink()) => Ok(()),
             () = self.stop.token().cancelled() => Err(self.stop.stop_failure()),
             () = tokio::time::sleep(health.timeout) => {
-                let cause = self.recorder.root_cause().map(|c| format!(": {c}")).unwrap_or_default();
-                Err(Failure::run(format!("the engine did not serve within {:?}{cause}", health.timeout)).hint("give it longer with --health-timeout"))
+                let why = self.recorder.root_cause().unwrap_or_else(|| answer.lock().unwrap_or_else(PoisonError::into_inner).clone());
+                Err(Failure::run(format!("the engine did not serve within {:?}: {why}", health.timeout)).hint("give it longer with --health-timeout"))
             }
         }
     }

@@ -11,6 +11,7 @@ use crate::container::inspect::InspectedContainer;
 use crate::error::Failure;
 use crate::progress::{Progress, Sink, Stage};
 use std::ops::ControlFlow;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -28,17 +29,9 @@ impl AttachedEngine {
         self.runtime.get_inside(facts, port, path, key).await
     }
 
-    /// Whether its health endpoint answers 200.
-    async fn is_healthy(&self, path: &str) -> bool {
-        self.ask_health(path).await.status == Some(200)
-    }
-
     async fn waited_enough(&self, path: &str, longest: Duration) -> Failure {
         let reply = self.ask_health(path).await;
-        let why = match reply.status {
-            Some(status) => format!("{path} answers {status}"),
-            None => reply.error.unwrap_or_default(),
-        };
+        let why = describe_answer(path, reply);
         let facts = &self.found.facts;
         Failure::run(format!(
             "the engine in `{}` does not serve after {longest:?}: {why}",
@@ -48,9 +41,19 @@ impl AttachedEngine {
         .hint(hint_unreached(facts, engine_port(self.engine, facts)))
     }
 
-    /// Returns once it serves; `between` runs between two questions.
-    pub(super) async fn poll_health(&self, path: &str, between: impl AsyncFn()) {
-        while !self.is_healthy(path).await {
+    /// Returns once its health endpoint answers 200; `between` runs between two questions. `answer` has what came of the last.
+    pub(super) async fn poll_health(
+        &self,
+        path: &str,
+        answer: &LastAnswer,
+        between: impl AsyncFn(),
+    ) {
+        loop {
+            let reply = self.ask_health(path).await;
+            if reply.status == Some(200) {
+                return;
+            }
+            *answer.lock().unwrap_or_else(PoisonError::into_inner) = describe_answer(path, reply);
             sleep(HEALTH_INTERVAL).await;
             between().await;
         }
@@ -67,7 +70,7 @@ impl AttachedEngine {
         progress: &Sink,
     ) -> Result<(), Failure> {
         let path = self.engine.health_path;
-        if self.is_healthy(path).await {
+        if self.ask_health(path).await.status == Some(200) {
             return Ok(());
         }
         progress(Progress::Stage(Stage::WaitHealthy));
@@ -83,9 +86,10 @@ impl AttachedEngine {
             }
         };
         let name = self.name();
+        let answer = LastAnswer::default();
         tokio::select! {
-            () = self.poll_health(path, look) => Ok(()),
-            () = report_waiting(async || last_line(&self.runtime, &self.found).await, progress) => Ok(()),
+            () = self.poll_health(path, &answer, look) => Ok(()),
+            () = report_waiting(&answer, async || last_line(&self.runtime, &self.found).await, progress) => Ok(()),
             () = ended.cancelled() => Err(match self.runtime.has_daemon() {
                 true => Failure::run(format!("container `{name}` ended while its engine loaded"))
                     .hint(format!("`plimsoll why {name}` shows the cause again")),
@@ -98,16 +102,34 @@ impl AttachedEngine {
     }
 }
 
-/// Reports the engine's last output periodically.
-pub(super) async fn report_waiting(last_line: impl AsyncFn() -> Option<String>, progress: &Sink) {
+/// What the health endpoint answered last, or why nothing came.
+pub(super) type LastAnswer = Mutex<String>;
+
+fn describe_answer(path: &str, reply: HttpReply) -> String {
+    match reply.status {
+        Some(status) => format!("{path} answers {status}"),
+        None => reply.error.unwrap_or_default(),
+    }
+}
+
+/// Reports the last answer and the engine's last output periodically.
+pub(super) async fn report_waiting(
+    answer: &LastAnswer,
+    last_line: impl AsyncFn() -> Option<String>,
+    progress: &Sink,
+) {
     let began = Instant::now();
     loop {
         sleep(REPORT_INTERVAL).await;
         let last = last_line().await;
         let last = last.map_or_else(|| ending::EMPTY_LOG.into(), |l| last_line_words(&l));
         let waited = began.elapsed().as_secs();
+        let answer = answer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         progress(Progress::Note(format!(
-            "the engine does not serve yet, after {waited} s; {last}"
+            "the engine does not serve yet, after {waited} s ({answer}); {last}"
         )));
     }
 }
@@ -134,7 +156,7 @@ async fn last_line(runtime: &Runtime, found: &InspectedContainer) -> Option<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     #[tokio::test(start_paused = true)]
     async fn an_engine_that_does_not_serve_yet_is_reported_every_30_s() {
@@ -143,11 +165,12 @@ mod tests {
         let progress: Sink = Arc::new(move |note| into.lock().unwrap().push(note));
         let line = async || Some("Loading weights: 40 %".to_owned());
         let waited = Duration::from_secs(95);
-        let _ = tokio::time::timeout(waited, report_waiting(line, &progress)).await;
+        let answer = LastAnswer::new("/health answers 503".into());
+        let _ = tokio::time::timeout(waited, report_waiting(&answer, line, &progress)).await;
         let notes = notes.lock().unwrap();
         let expected = [30, 60, 90].map(|s| {
             Progress::Note(format!(
-                "the engine does not serve yet, after {s} s; the last line of its log is `Loading weights: 40 %`"
+                "the engine does not serve yet, after {s} s (/health answers 503); the last line of its log is `Loading weights: 40 %`"
             ))
         });
         assert_eq!(*notes, expected);

@@ -247,7 +247,9 @@ impl HostWatch<'_> {
                 let runtime = daemon.clone();
                 let _ = lives.send(LifeEvent { runtime, notice });
             };
-            let refused = runtime.watch_events(None, Some(since), &cancel, sink).await;
+            let refused = runtime
+                .watch_events(None, Some(since), None, &cancel, sink)
+                .await;
             if let Some(why) = refused {
                 console.print_warning(&format!("starts and deaths are not seen: {why}"));
             }

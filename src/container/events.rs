@@ -36,12 +36,14 @@ pub struct ContainerNotice {
 impl Runtime {
     /// Passes the container's events to `sink` until `cancel` fires or the container is destroyed;
     /// without an `id` those of all containers, execs apart.
-    /// With `since_ns` (wall time) past events are included, as far as the daemon remembers.
+    /// With `since_ns` (wall time) past events are included, as far as the daemon remembers; with `until_ns` it returns after
+    /// those before it. (Podman leaves out what it has not written down yet.)
     /// Returns the reason if the daemon offers no events.
     pub async fn watch_events(
         &self,
         id: Option<&str>,
         since_ns: Option<i64>,
+        until_ns: Option<i64>,
         cancel: &CancellationToken,
         mut sink: impl FnMut(ContainerNotice) + Send,
     ) -> Option<String> {
@@ -67,11 +69,10 @@ impl Runtime {
             };
             let mut options = EventsOptionsBuilder::default().filters(&filters);
             if let Some(ns) = since {
-                options = options.since(&format!(
-                    "{}.{:09}",
-                    ns.div_euclid(1_000_000_000),
-                    ns.rem_euclid(1_000_000_000)
-                ));
+                options = options.since(&event_time(ns));
+            }
+            if let Some(ns) = until_ns {
+                options = options.until(&event_time(ns));
             }
             let mut stream = docker.events(Some(options.build()));
             let failure = loop {
@@ -104,6 +105,7 @@ impl Runtime {
                         }
                     }
                     Some(Err(e)) => break Some(e),
+                    None if until_ns.is_some() => return None,
                     None => break None,
                 }
             };
@@ -121,6 +123,15 @@ impl Runtime {
             }
         }
     }
+}
+
+/// Seconds and nanoseconds, as daemons read them.
+fn event_time(ns: i64) -> String {
+    format!(
+        "{}.{:09}",
+        ns.div_euclid(1_000_000_000),
+        ns.rem_euclid(1_000_000_000)
+    )
 }
 
 /// Docker's word for a podman event.

@@ -1160,7 +1160,7 @@ fn read_fields(fields: &str, line: &str) -> Option<Vec<(String, Value)>> {
         let value = match kind {
             "size" => read_size(at, name)?,
             "word" => {
-                let end = at.find(['\'', '"'])?;
+                let end = at.find(['\'', '"', '`'])?;
                 (name.to_owned(), Value::from(&at[..end]))
             }
             "" => (name.to_owned(), json_number(read_number(at)?.0)),

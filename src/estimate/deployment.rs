@@ -52,6 +52,9 @@ pub struct Deployment {
     pub state_slots: Option<u64>,
     /// llama.cpp's `--n-gpu-layers`, the output layer counted as one; `None`: all.
     pub gpu_layers: Option<u64>,
+    /// The engine keeps layers on the processor where the GPU has no room for all: Ollama, and llama.cpp (of December 2025
+    /// and later) where its `--n-gpu-layers` and `--fit` are not given.
+    pub moves_layers: bool,
     /// `--language-model-only`: towers for images and sound are not loaded.
     pub language_only: bool,
     /// What is to lie in the host's memory.
@@ -135,6 +138,7 @@ impl Deployment {
             prefix_caching: None,
             state_slots: None,
             gpu_layers: None,
+            moves_layers: engine.takes_what_is_asked(),
             language_only: false,
             host: HostAsked::default(),
             versions: None,

@@ -113,8 +113,11 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
     d.prefix_caching = (read.switch("enable_prefix_caching")).or(without_prefixes.map(|off| !off));
     d.language_only = read.switch("language_model_only") == Some(true);
     d.state_slots = read.count("max_mamba_cache_size")?;
-    // Words (`all`, `auto`) and -1 leave it to the engine.
-    d.gpu_layers = read.text("n_gpu_layers").and_then(|n| n.parse().ok());
+    // `all` and -2 are all; `auto`, its default, and -1 leave it to the engine.
+    let layers = read.text("n_gpu_layers");
+    d.gpu_layers = layers.and_then(|n| n.parse().ok());
+    d.moves_layers &= layers.is_none_or(|n| matches!(n, "auto" | "-1"))
+        && read.values.get("fit").is_none_or(|fit| fit != "off");
     let no_graphs = unmodelled::without_graphs(read.engine, read.values).is_some();
     d.eager = (read.switch("enforce_eager")).or(no_graphs.then_some(true));
     d.kv_cache_memory = read.count("kv_cache_memory_bytes")?;

@@ -363,14 +363,19 @@ fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
     match risk {
         Risk::Low => (AnswerState::Safe, format!("Fits{}", fits())),
         Risk::Medium => (AnswerState::Tight, format!("Fits{}", fits())),
-        Risk::High => (AnswerState::Critical, format!("May not fit{}", fits())),
-        Risk::DoesNotFit => {
+        Risk::High if reading.fits(page.concurrency) == Some(true) => {
+            (AnswerState::Critical, format!("May not fit{}", fits()))
+        }
+        Risk::High | Risk::DoesNotFit => {
             let (short, why) = shortage(page, reading);
             let short = short.map_or(String::new(), |b| format!(" by {}", Bytes(b)));
-            (
-                AnswerState::Failed,
-                format!("Does not fit{short}{asked}: {why}"),
-            )
+            let verdict = format!("{short}{asked}: {why}");
+            if risk == Risk::High {
+                let then = "the engine keeps layers on the processor then, and is slower";
+                let verdict = format!("Not all of it fits{verdict}; {then}");
+                return (AnswerState::Critical, verdict);
+            }
+            (AnswerState::Failed, format!("Does not fit{verdict}"))
         }
     }
 }

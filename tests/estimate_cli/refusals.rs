@@ -355,3 +355,36 @@ fn what_a_gpu_has_room_for_is_not_what_a_fixed_cache_holds() {
         "{small}"
     );
 }
+
+#[test]
+fn an_engine_that_keeps_layers_on_the_processor_starts_where_not_all_fits() {
+    let line = |more: &[&str]| {
+        let words = [
+            "--gpu",
+            "RTX4090",
+            "--check-oom",
+            "--",
+            "llama-server",
+            "-m",
+            "Qwen/Qwen3-32B",
+            "-c",
+            "8192",
+        ];
+        told(&[&words[..], more].concat())
+    };
+    for left_to_it in [&[][..], &["-ngl", "auto"]] {
+        let page = line(left_to_it).expect(0).stdout;
+        assert!(page.contains("Not all of it fits by"), "{page}");
+        assert!(page.contains("layers on the processor"), "{page}");
+    }
+    for asked in [["-ngl", "99"], ["-ngl", "all"], ["-fit", "off"]] {
+        let page = line(&asked).expect(6).stdout;
+        assert!(page.contains("Does not fit by"), "{asked:?}: {page}");
+    }
+    let none = line(&["-ngl", "0"]);
+    let page = &none.stdout;
+    assert!(
+        page.contains("no layer with a cache is on the GPU"),
+        "{page}"
+    );
+}

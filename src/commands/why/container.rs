@@ -28,8 +28,12 @@ const BEFORE_START_NS: i64 = 2_000_000_000;
 const AFTER_END_NS: i64 = 5_000_000_000;
 /// Longest time from a stop that is asked for to the end that it brings about.
 const BEFORE_STOP_NS: i64 = 60_000_000_000;
-/// Time in which the daemon answers with past events.
+/// Time in which Docker answers with past events.
 const EVENTS_WITHIN: Duration = Duration::from_millis(300);
+/// Time in which Podman has read them from the journal.
+const PODMAN_EVENTS_WITHIN: Duration = Duration::from_secs(10);
+/// Docker reports a restart so soon after the start that it brought about.
+const RESTART_AFTER_START_NS: i64 = 1_000_000_000;
 /// A daemon remembers its last 256 events: those of a removed container are looked for in a day.
 const REMOVED_WITHIN_NS: i64 = 86_400_000_000_000;
 /// Another tenant of a GPU counts from this size, bytes: contexts alone are smaller.
@@ -365,10 +369,15 @@ async fn past_events(
 ) -> (Vec<ContainerNotice>, Option<String>) {
     let mut events = Vec::new();
     let cancel = CancellationToken::new();
-    let watch = runtime.watch_events(Some(container), Some(from), &cancel, |event| {
+    // Docker answers at once and goes on; Podman reads its journal, and says when that is done.
+    let (until, within) = match runtime.version().podman {
+        true => (Some(wall_now_ns()), PODMAN_EVENTS_WITHIN),
+        false => (None, EVENTS_WITHIN),
+    };
+    let watch = runtime.watch_events(Some(container), Some(from), until, &cancel, |event| {
         events.push(event)
     });
-    let refused = tokio::time::timeout(EVENTS_WITHIN, watch).await;
+    let refused = tokio::time::timeout(within, watch).await;
     let unread = refused.ok().flatten();
     (
         events,
@@ -391,8 +400,9 @@ async fn stopped_by(
 }
 
 fn ended_from_outside(events: &[ContainerNotice]) -> Option<String> {
-    // A stop is reported after the end that it brought about.
-    let mut by = None;
+    // A stop is reported after the end that it brought about; a restart by Podman before it, and by Docker after the start
+    // that follows. Podman reports one also where the restart policy starts a container that has ended.
+    let (mut by, mut restarts, mut started) = (None, false, None);
     for event in events {
         let signal = event.attributes.get("signal").map(String::as_str);
         match event.action.as_str() {
@@ -400,10 +410,43 @@ fn ended_from_outside(events: &[ContainerNotice]) -> Option<String> {
                 by = Some(format!("`docker kill` (signal {})", signal.unwrap_or("9")));
             }
             "stop" => by = Some("`docker stop`".to_owned()),
-            "restart" => by = Some("`docker restart`".to_owned()),
-            "start" => by = None,
+            "restart" => {
+                restarts = started.is_none_or(|at| event.wall_ns - at > RESTART_AFTER_START_NS);
+            }
+            "die" if restarts => by = Some("`docker restart`".to_owned()),
+            "start" => (by, restarts, started) = (None, false, Some(event.wall_ns)),
             _ => {}
         }
     }
     by
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restart_is_from_outside_only_where_a_life_ends_by_it() {
+        let of = |words: &str| {
+            let events: Vec<ContainerNotice> = words
+                .split(' ')
+                .map(|word| {
+                    let (action, at) = word.split_once('@').expect("a time");
+                    ContainerNotice {
+                        action: action.into(),
+                        wall_ns: at.parse::<i64>().expect("ms") * 1_000_000,
+                        ..ContainerNotice::default()
+                    }
+                })
+                .collect();
+            ended_from_outside(&events)
+        };
+        let restarted = Some("`docker restart`".to_owned());
+        assert_eq!(of("start@0 restart@9000 die@9100"), restarted, "of Podman");
+        let by_policy = "start@0 die@200 restart@207 start@450 die@700 restart@707";
+        assert_eq!(of(by_policy), None, "of Podman");
+        let died_after = "kill@0 die@5 stop@6 start@300 restart@320 die@5000";
+        assert_eq!(of(died_after), None, "of Docker");
+        assert_eq!(of("kill@0 die@5 stop@6"), Some("`docker stop`".to_owned()));
+    }
 }

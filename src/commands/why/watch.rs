@@ -45,7 +45,7 @@ pub async fn wait_for_death(
     let mut found = unless_stopped(stop, runtime.find_any(wanted)).await?;
     let id = found.facts.id.clone();
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel::<ContainerNotice>();
-    let watch = runtime.watch_events(Some(&id), Some(since), stop.token(), move |event| {
+    let watch = runtime.watch_events(Some(&id), Some(since), None, stop.token(), move |event| {
         let _ = sender.send(event);
     });
     tokio::pin!(watch);

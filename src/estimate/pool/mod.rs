@@ -83,7 +83,10 @@ impl Layout {
         cache: &Cache,
     ) -> Result<Layout, Unknown> {
         if cache.layers.is_empty() && cache.states.is_empty() {
-            return Err(Unknown::new("the model keeps no cache per token"));
+            return Err(Unknown::new(match deployment.gpu_layers {
+                Some(0 | 1) => "no layer with a cache is on the GPU (--n-gpu-layers)",
+                _ => "the model keeps no cache per token",
+            }));
         }
         let cells = deployment.engine.takes_what_is_asked();
         let mut layout = match deployment.engine {

@@ -29,6 +29,9 @@ pub struct Reading {
     /// The engine shortens the longest request to what fits.
     #[serde(default)]
     pub is_fitted: bool,
+    /// The engine keeps layers on the processor where the GPU has no room for all.
+    #[serde(default)]
+    pub moves_layers: bool,
     /// On a GPU that is known.
     pub on: Option<OnGpu>,
 }
@@ -129,6 +132,7 @@ impl Reading {
             extrapolated: bands::has_few_runs(deployment),
             unmeasured: bands::has_no_runs(deployment),
             is_fitted: false,
+            moves_layers: deployment.moves_layers,
             on: None,
         };
         let (Some(gpu), Some(budget)) = (&deployment.gpu, estimate.budget) else {
@@ -174,6 +178,7 @@ impl Reading {
                 budget: estimate.budget.unwrap_or(free),
                 ..OnGpu::default()
             }),
+            moves_layers: deployment.moves_layers,
             ..Reading::default()
         }
     }
@@ -194,7 +199,8 @@ impl Reading {
         let on = self.on?;
         let wanted = concurrency.max(1);
         if on.concurrency < wanted as f64 {
-            return Some(Risk::DoesNotFit);
+            let starts = self.moves_layers;
+            return Some(if starts { Risk::High } else { Risk::DoesNotFit });
         }
         // What requests take of the pool as the engine lays it out, blocks and all.
         let cache = on.pool as f64 * (wanted as f64 / on.concurrency).min(1.0);
@@ -259,6 +265,7 @@ mod tests {
             extrapolated: false,
             unmeasured: false,
             is_fitted: false,
+            moves_layers: false,
             on: Some(OnGpu {
                 free: (budget + 8) * GIB,
                 budget: budget * GIB,
@@ -284,6 +291,7 @@ mod tests {
             extrapolated: false,
             unmeasured: false,
             is_fitted: false,
+            moves_layers: false,
             ..roomy
         };
         assert_eq!(without_graphs.risk(1), Some(Risk::Medium));

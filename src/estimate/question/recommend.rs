@@ -49,7 +49,7 @@ pub fn recommend(
             let (Some(on), Some(risk)) = (reading.on, reading.risk(wanted)) else {
                 continue;
             };
-            if risk == Risk::DoesNotFit {
+            if reading.fits(wanted) != Some(true) {
                 continue;
             }
             choices.push(Choice {

@@ -51,6 +51,7 @@ impl Toy {
             extrapolated: false,
             unmeasured: false,
             is_fitted: false,
+            moves_layers: false,
             besides,
             outside: 0,
             besides_high: besides + besides / 10,

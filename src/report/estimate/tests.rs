@@ -86,6 +86,7 @@ fn sample_page(terms: &[Term], warnings: &[String]) -> EstimatePage {
             extrapolated: false,
             unmeasured: false,
             is_fitted: false,
+            moves_layers: false,
             besides: 20 * GIB + GIB / 4,
             outside: 0,
             besides_high: 21 * GIB,
