@@ -224,9 +224,11 @@ fn kernel_evidence(
     let until = until.map_or(i64::MAX, |end| end.saturating_add(AFTER_END_NS));
     let from = (state.started_ns).map_or(i64::MAX, |at| at.saturating_sub(BEFORE_START_NS));
     // Of a container that loops the last life may have just begun.
-    let from = match state.finished_ns.filter(|_| state.restart_count > 0) {
-        Some(end) => from.min(end.saturating_sub(LAST_STRETCH_NS)),
-        None => from,
+    let from = match state.finished_ns {
+        Some(end) if state.restart_count > 0 => from.min(end.saturating_sub(LAST_STRETCH_NS)),
+        // Started again by somebody: what was before that end is of the life before.
+        Some(end) if state.pid.is_some() => from.max(end),
+        _ => from,
     };
     if state.status == "created" {
         return Ok(KernelEvidence::default());
