@@ -315,7 +315,7 @@ fn a_container_that_serves_by_name() {
             .as_str()
             .expect("log")
             .contains(older_vllm().map_or(
-                "cache size: 131,072 tokens",
+                "CPU KV cache size: 131,072 tokens",
                 |_| "cache size: 524,288 tokens"
             ))
     );

@@ -3,7 +3,7 @@
 
 use crate::common;
 use crate::common::sweeps;
-use common::e2e::{Engine, models, parts_sum_to_the_peak, read, vllm_image};
+use common::e2e::{Engine, models, older_vllm, parts_sum_to_the_peak, read, vllm_image};
 use common::{docker, runtime};
 use plimsoll::capture::{ExecEnd, Stream};
 use plimsoll::collect::KeptBench;
@@ -231,7 +231,7 @@ models:
   - model_id: /models/tiny-llama
     preset: vllm-cpu
     image: {}
-    env: {{VLLM_CPU_KVCACHE_SPACE: "1"}}
+    env: {}
     volumes: ["{}:/models:ro"]
     max_model_len: 512
     input_lengths: [32, 64, 128]
@@ -239,6 +239,7 @@ models:
     batch_sizes: [2]
 "#,
         vllm_image(),
+        older_vllm().map_or("{}", |_| "{VLLM_CPU_KVCACHE_SPACE: \"1\"}"),
         models().display()
     ));
     let mut command = desk.command(&[&file]);

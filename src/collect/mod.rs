@@ -55,10 +55,10 @@ use finish::Sampling;
 pub use model_files::ModelFiles;
 use recorder::Recorder;
 use setup::inspect_setup;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use waiting::{LastAnswer, report_waiting};
+use waiting::{LastAnswer, answer_words, report_waiting};
 
 /// Facts about the engine, gathered before anything runs.
 pub struct Setup {
@@ -337,7 +337,7 @@ impl CaptureRun<'_> {
             () = report_waiting(&answer, last_line, self.recorder.sink()) => Ok(()),
             () = self.stop.token().cancelled() => Err(self.stop.stop_failure()),
             () = tokio::time::sleep(health.timeout) => {
-                let why = self.recorder.root_cause().unwrap_or_else(|| answer.lock().unwrap_or_else(PoisonError::into_inner).clone());
+                let why = self.recorder.root_cause().unwrap_or_else(|| answer_words(&answer));
                 Err(Failure::run(format!("the engine did not serve within {:?}: {why}", health.timeout)).hint("give it longer with --health-timeout"))
             }
         }

@@ -105,6 +105,15 @@ impl AttachedEngine {
 /// What the health endpoint answered last, or why nothing came.
 pub(super) type LastAnswer = Mutex<String>;
 
+/// It in words.
+pub(super) fn answer_words(answer: &LastAnswer) -> String {
+    let answer = answer.lock().unwrap_or_else(PoisonError::into_inner);
+    match answer.as_str() {
+        "" => "no answer yet".to_owned(),
+        answer => answer.to_owned(),
+    }
+}
+
 fn describe_answer(path: &str, reply: HttpReply) -> String {
     match reply.status {
         Some(status) => format!("{path} answers {status}"),
@@ -124,10 +133,7 @@ pub(super) async fn report_waiting(
         let last = last_line().await;
         let last = last.map_or_else(|| ending::EMPTY_LOG.into(), |l| last_line_words(&l));
         let waited = began.elapsed().as_secs();
-        let answer = answer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let answer = answer_words(answer);
         progress(Progress::Note(format!(
             "the engine does not serve yet, after {waited} s ({answer}); {last}"
         )));
