@@ -85,20 +85,20 @@ impl FaultySocket {
         FaultySocket::showing(None, rules)
     }
 
-    /// The same, where Docker lists only containers with `part` in their names. (It still answers
-    /// who asks for another one by its id.)
+    /// The same, where Docker lists only containers with `part` in their names, and tells only their
+    /// events. (It still answers who asks for another one by its id.)
     pub fn showing(part: Option<&str>, rules: &[Rule]) -> FaultySocket {
-        let shown = part.map(|part| format!("{{\"name\":[\"{part}\"]}}"));
+        let part: Option<Arc<str>> = part.map(Arc::from);
         let folder = tempfile::tempdir().expect("tempdir");
         let listener = UnixListener::bind(folder.path().join("docker.sock")).expect("socket");
         let rules = Arc::new(Mutex::new(rules.to_vec()));
         let shared = Arc::clone(&rules);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (rules, shown) = (Arc::clone(&shared), shown.clone());
+                let (rules, part) = (Arc::clone(&shared), part.clone());
                 tokio::spawn(async move {
                     let service = service_fn(move |request| {
-                        handle(narrowed(request, shown.as_deref()), Arc::clone(&rules))
+                        show_part(request, part.clone(), Arc::clone(&rules))
                     });
                     let _ = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
@@ -134,21 +134,51 @@ impl Drop for FaultySocket {
     }
 }
 
-/// A request for the list of containers, with this filter in it.
-fn narrowed(mut request: Request<Incoming>, filter: Option<&str>) -> Request<Incoming> {
-    let uri = request.uri();
-    let (true, Some(filter)) = (uri.path().ends_with("/containers/json"), filter) else {
-        return request;
-    };
-    let query = uri.query().unwrap_or_default();
-    assert!(!query.contains("filters="), "it has one: {query}");
-    let filter: String = filter.bytes().map(|b| format!("%{b:02X}")).collect();
-    let uri = format!("{}?{query}&filters={filter}", uri.path());
-    *request.uri_mut() = uri.parse().expect("a path");
-    request
-}
-
 type Answer = Response<BoxBody<Bytes, hyper::Error>>;
+
+/// Answers a request; lists and events have only containers with `part` in their names.
+async fn show_part(
+    mut request: Request<Incoming>,
+    part: Option<Arc<str>>,
+    rules: Arc<Mutex<Vec<Rule>>>,
+) -> Result<Answer, std::io::Error> {
+    let Some(part) = part else {
+        return handle(request, rules).await;
+    };
+    let uri = request.uri();
+    let is_events = uri.path().ends_with("/events");
+    if uri.path().ends_with("/containers/json") {
+        let query = uri.query().unwrap_or_default();
+        assert!(!query.contains("filters="), "it has one: {query}");
+        let filter = format!("{{\"name\":[\"{part}\"]}}");
+        let filter: String = filter.bytes().map(|b| format!("%{b:02X}")).collect();
+        let uri = format!("{}?{query}&filters={filter}", uri.path());
+        *request.uri_mut() = uri.parse().expect("a path");
+    }
+    let answer = handle(request, rules).await?;
+    if !is_events {
+        return Ok(answer);
+    }
+    // One event a line.
+    let mut begun = Vec::new();
+    let name = format!("\"name\":\"{part}");
+    Ok(answer.map(|body| {
+        body.map_frame(move |frame| {
+            frame.map_data(|data| {
+                begun.extend_from_slice(&data);
+                let whole = begun
+                    .iter()
+                    .rposition(|b| *b == b'\n')
+                    .map_or(0, |at| at + 1);
+                let lines: Vec<u8> = begun.drain(..whole).collect();
+                let lines = String::from_utf8(lines).expect("JSON");
+                let shown = lines.split_inclusive('\n').filter(|l| l.contains(&name));
+                Bytes::from(shown.collect::<String>())
+            })
+        })
+        .boxed()
+    }))
+}
 
 async fn handle(
     request: Request<Incoming>,
