@@ -270,7 +270,10 @@ fn read_capture(stored: &StoredCapture, keep: bool) -> anyhow::Result<Evidence> 
         .as_ref()
         .unwrap_or(&capture.container.state);
     let mut facts = facts_of(&capture.container);
-    facts.push(format!("status={}", end.status));
+    // How it stood at the end of the run is not how it stands.
+    if end.status != "running" {
+        facts.push(format!("status={}", end.status));
+    }
     facts.extend(end.exit_code.map(|code| format!("exit_code={code}")));
     let engine = recognise(&capture.container).map(|(engine, _)| engine);
     let mut evidence = Evidence::new(CaseFacts { engine, facts }, keep);

@@ -50,6 +50,9 @@ pub struct FailureCause {
     /// The phase in which it happens, where the rule names no other.
     #[serde(default)]
     pub phase: Option<String>,
+    /// Whether only a start fails of it.
+    #[serde(default)]
+    pub at_start: bool,
     /// Where to look for what the log does not show.
     #[serde(default)]
     pub look_at: Vec<String>,

@@ -215,10 +215,22 @@ static PATTERNS: LazyLock<Vec<Vec<(usize, &str)>>> = LazyLock::new(|| {
 });
 
 const TRACEBACK: &str = "Traceback (most recent call last)";
+/// Lines with what a user sent or a model answered, which may be any words.
+const QUOTING_LINES: &[&str] = &[
+    "Received request ",
+    "Generated response ",
+    "Receive: obj=",
+    "Finish: obj=",
+];
 /// Lines that point to a failure elsewhere.
 const WRAPPERS: &[&str] = &[
     "EngineDeadError",
     "died unexpectedly",
+    "Received sigquit from a child process",
+    "Scheduler hit an exception",
+    "exiting due to model loading error",
+    "terminate called after throwing",
+    "mpirun noticed that process",
     TRACEBACK,
     "ShardCannotStart",
     "WebserverFailed",
@@ -228,7 +240,7 @@ const WRAPPERS: &[&str] = &[
 /// Those of a failed start.
 const FAILED_STARTS: &[&str] = &[
     "EngineCore failed to start",
-    "Engine core initialization failed",
+    "core initialization failed",
     "WorkerProc initialization failed",
     "Error initializing",
 ];
@@ -291,8 +303,7 @@ impl CauseFinder {
             &mut cleaned,
         );
         self.count += 1;
-        // A prompt may contain any words.
-        if cleaned.contains("Received request ") {
+        if QUOTING_LINES.iter().any(|sign| cleaned.contains(sign)) {
             return;
         }
         if source == EvidenceSource::Log && self.facts.engine.is_none() {
@@ -351,6 +362,12 @@ fn is_quiet(line: &EvidenceLine) -> bool {
         .any(|level| line.text.contains(level))
 }
 
+/// Whether a line is of an engine that ends, and not of one request that failed.
+fn ends_engine(line: &EvidenceLine) -> bool {
+    let mut signs = WRAPPERS.iter().chain(FAILED_STARTS);
+    signs.any(|sign| *sign != TRACEBACK && line.text.contains(sign))
+}
+
 /// A rule that holds.
 #[derive(Clone, Copy)]
 struct Candidate<'a> {
@@ -372,6 +389,8 @@ struct Judge<'a> {
     by_word: Vec<Vec<usize>>,
     /// In which start of the engine each line is, counted from 0.
     lives: Vec<usize>,
+    /// By start, the first line that shows that it serves.
+    served_from: Vec<Option<usize>>,
     /// Rows of the table of phases that lines of progress mark, and functions in tracebacks.
     marks: Vec<Option<&'static PhaseMark>>,
     frames: Vec<Option<usize>>,
@@ -385,6 +404,7 @@ impl<'a> Judge<'a> {
             engine,
             by_word: vec![Vec::new(); WORD_LIST.len()],
             lives: Vec::new(),
+            served_from: Vec::new(),
             marks: vec![None; lines.len()],
             frames: vec![None; lines.len()],
         };
@@ -411,6 +431,11 @@ impl<'a> Judge<'a> {
             life
         });
         judge.lives = lives.collect();
+        let mut served_from = vec![None; life + 1];
+        for at in (0..lines.len()).filter(|at| judge.serves_at(*at)) {
+            served_from[judge.lives[at]].get_or_insert(at);
+        }
+        judge.served_from = served_from;
         judge
     }
 
@@ -523,7 +548,7 @@ impl<'a> Judge<'a> {
             !is_quiet(line) && wrappers.any(|sign| line.text.contains(sign))
         };
         // One request's traceback ends no server.
-        let is_final = |line: &&EvidenceLine| !(is_served && line.text.contains(TRACEBACK));
+        let is_final = |line: &&EvidenceLine| !is_served || ends_engine(line);
         let wrapper = self.lines.iter().filter(points).find(is_final);
         // The last exception that no rule knows and that points to no other; of a server that served, its last words.
         let last_life = self.lives.last().copied().unwrap_or(0);
@@ -556,6 +581,10 @@ impl<'a> Judge<'a> {
         let silent = count == 0 && code.is_none() && status.is_empty();
         let is_up = is_served || status == "running";
         let no_mark = self.marks.iter().all(Option::is_none);
+        let mut numbers = self.figures(self.lines.iter());
+        if let Some(code) = code.filter(|_| failed) {
+            numbers.insert("exit_code".into(), Value::from(code));
+        }
         Diagnosis {
             cause: (!failed && !silent).then(|| "no_failure".to_owned()),
             phase: self.last_phase().map(str::to_owned),
@@ -572,7 +601,7 @@ impl<'a> Judge<'a> {
                 .to_owned()
             }),
             evidence: wrapper.filter(|_| failed).map(quote).into_iter().collect(),
-            numbers: self.figures(self.lines.iter()),
+            numbers,
             look_at: look_at.into_iter().map(str::to_owned).collect(),
             ..Diagnosis::default()
         }
@@ -628,10 +657,46 @@ impl<'a> Judge<'a> {
             && (rule.with.is_empty() || self.has_any(&rule.with, 0))
             && !self.has_any(&rule.unless, 0)
             && !self.has_any(&rule.healed_by, c.at)
+            && !self.is_outlived(c)
             && rule
                 .check
                 .as_deref()
                 .is_none_or(|check| self.check(check, c))
+    }
+
+    /// Whether the engine went on after this sign of a failed start: it came to serve, or it loaded the model whose files
+    /// were in question.
+    fn is_outlived(&self, c: &Candidate<'_>) -> bool {
+        if c.line.source != EvidenceSource::Log || c.rule.tier() == 4 {
+            return false;
+        }
+        let phase = (c.rule.phase.as_deref()).or(c.cause.phase.as_deref());
+        let comes = |is_it: &dyn Fn(usize) -> bool| {
+            (c.at..self.lines.len()).any(|at| self.lives[at] == c.life && is_it(at))
+        };
+        match self.served_from[c.life] {
+            Some(from) if c.at < from => {
+                phase.is_some_and(|phase| !matches!(phase, "http_bind" | "serving"))
+            }
+            // The others load models on request.
+            Some(_) => {
+                c.cause.at_start
+                    && matches!(self.engine, "vllm" | "sglang" | "tensorrt_llm")
+                    && (self.fact("status") == Some("running") || comes(&|at| self.serves_at(at)))
+            }
+            None => {
+                let has_weights = |at: usize| {
+                    let mark = self.marks[at].map(|row| row.phase.as_str());
+                    matches!(
+                        mark,
+                        Some("profile" | "kv_alloc" | "graph_capture" | "warmup")
+                    )
+                };
+                c.cause.at_start
+                    && matches!(phase, Some("config" | "download"))
+                    && comes(&has_weights)
+            }
+        }
     }
 
     /// The phase of the line at an index: a function near it, else the last progress before it.
@@ -785,13 +850,9 @@ impl<'a> Judge<'a> {
             }
             // A request's exception ends no server.
             "ends_engine" => {
-                let ended = |line: &EvidenceLine| {
-                    let mut signs = WRAPPERS.iter().filter(|sign| **sign != TRACEBACK);
-                    signs.any(|sign| line.text.contains(sign))
-                };
                 !self.is_served()
                     || self.fact("exit_code").is_some_and(|code| code != "0")
-                    || self.lines.iter().any(ended)
+                    || self.lines.iter().any(ends_engine)
             }
             "needs_little" => gib("needed").is_some_and(|needed| needed <= ORDINARY_HOST_GIB),
             "repeats" => {
@@ -987,7 +1048,7 @@ fn figure_text(name: &str, value: &Value) -> String {
 }
 
 /// Names of figures that say little without the line they stand in.
-const FIGURE_NAMES: [(&str, &str); 17] = [
+const FIGURE_NAMES: [(&str, &str); 19] = [
     ("anon_rss", "anonymous memory of the killed process"),
     ("cpu_buffer", "buffer in the host's memory"),
     ("cpu_weights", "weights in the host's memory"),
@@ -998,7 +1059,9 @@ const FIGURE_NAMES: [(&str, &str); 17] = [
     ("graph_pool", "private pools of CUDA graphs"),
     ("kv", "KV pool"),
     ("limit", "memory limit"),
+    ("longest_item", "tokens of the longest input"),
     ("longest_len", "longest length that fits"),
+    ("most_seqs", "sequences that the pool holds"),
     ("needed", "needed"),
     ("process", "in use by this process"),
     ("total", "total"),
@@ -1281,6 +1344,121 @@ mod tests {
         let found = diagnose(json!({"engine": "vllm"}), log);
         assert_eq!(found.numbers["utilization"], json!(0.92));
         assert_eq!(first(&found), "gpu_memory_utilization down");
+    }
+
+    #[test]
+    fn what_an_engine_outlived_did_not_end_it() {
+        let banner = "INFO [api_server.py:1839] vLLM API server version 0.11.0\n";
+        let retry = "ERROR [config.py:278] Error retrieving safetensors: Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/models/m', retrying 1 of 2\n";
+        let loaded = "INFO Model loading took 15.27 GiB and 4.1 seconds\n";
+        let serves = "INFO:     Application startup complete.\n";
+        let died = format!(
+            "ERROR EngineCore failed to start.\n  File \"/x/gpu_model_runner.py\", line 3437, in capture_model\n{OOM}"
+        );
+        let cause = |log: &[&str]| diagnose(json!({"engine": "vllm"}), &log.concat()).cause;
+        let healthy = cause(&[banner, retry, loaded, serves]);
+        assert_eq!(healthy.as_deref(), Some("no_failure"));
+        let oom = cause(&[banner, retry, loaded, &died]);
+        assert_eq!(oom.as_deref(), Some("graph_capture_oom"));
+        let alone = cause(&[banner, retry]);
+        assert_eq!(alone.as_deref(), Some("model_not_found_or_gated"));
+        // A tactic that does not fit is skipped; so is what a start survives.
+        let tactic = "WARNING [Autotuner]: Skipping tactic 12, due to failure while profiling: CUDA out of memory. Tried to allocate 1.20 GiB\n";
+        let tuned = cause(&[banner, loaded, tactic, serves]);
+        assert_eq!(tuned.as_deref(), Some("no_failure"));
+    }
+
+    #[test]
+    fn an_error_of_a_request_ends_no_server() {
+        let serves = "INFO:     Application startup complete.\n";
+        let image = "ERROR requests.exceptions.HTTPError: 404 Client Error: Not Found for url: https://example.com/dog.png\n";
+        let on = "INFO Avg prompt throughput: 1201.1 tokens/s\n";
+        let quoted =
+            "INFO [logger.py:66] Generated response chatcmpl-1: output: 'CUDA out of memory'\n";
+        let of = |log: &[&str]| diagnose(json!({"engine": "vllm"}), &log.concat()).cause;
+        assert_eq!(of(&[serves, image, on]).as_deref(), Some("no_failure"));
+        assert_eq!(of(&[serves, quoted, on]).as_deref(), Some("no_failure"));
+        // One that restarted without its first line, and failed.
+        assert_eq!(
+            of(&[serves, image]).as_deref(),
+            Some("model_not_found_or_gated")
+        );
+    }
+
+    #[test]
+    fn a_server_whose_child_failed_did_not_serve_on() {
+        let log = "[TP0] The server is fired up and ready to roll!\n[TP0] Scheduler hit an exception: Traceback (most recent call last):\nAttributeError: 'NoneType' object has no attribute 'accept_token'\n\nReceived sigquit from a child process. It usually means the child failed.\n/bin/bash: line 1:     7 Killed                  python3 -m sglang.launch_server";
+        let found = diagnose(json!({"engine": "sglang"}), log);
+        assert_eq!(found.cause.as_deref(), Some("engine_bug_no_memory"));
+        let limited =
+            json!({"engine": "sglang", "container": {"exit_code": 137, "memory_limit": "64 GiB"}});
+        assert_eq!(
+            diagnose(limited, log).cause.as_deref(),
+            Some("engine_bug_no_memory")
+        );
+    }
+
+    #[test]
+    fn a_line_with_its_cure_has_it_as_advice() {
+        for (engine, line, cause, setting) in [
+            (
+                "vllm",
+                "ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (241). Please lower max_num_seqs to at most 241 or increase",
+                "kv_pool_too_small_for_max_model_len",
+                "max_num_seqs down",
+            ),
+            (
+                "vllm",
+                "ValueError: LoRA rank 64 is greater than max_lora_rank 16.",
+                "bad_flag",
+                "max_lora_rank up",
+            ),
+            (
+                "vllm",
+                "FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'",
+                "unsupported_architecture_or_dtype",
+                "image set",
+            ),
+            (
+                "vllm",
+                "ValueError: The supplied chat template (/t/x.jinja) looks like a file path, but it failed to be opened. Reason: [Errno 2] No such file or directory: '/t/x.jinja'",
+                "bad_flag",
+                "chat_template fix",
+            ),
+            (
+                "vllm",
+                "misc/socket.cc:506 NCCL WARN socketStartConnect: Connect to 172.17.0.3<41231> failed : No route to host",
+                "nccl_or_p2p",
+                "env:NCCL_SOCKET_IFNAME set",
+            ),
+            (
+                "vllm",
+                "OSError: [Errno 28] No space left on device: '/root/.cache/vllm/x'\nINFO [shm_broadcast.py:289] vLLM message queue communication handle",
+                "disk_full",
+                "volume move_or_grow",
+            ),
+            (
+                "llama_cpp",
+                "llama_init_from_model: V cache quantization requires flash_attn",
+                "bad_flag",
+                "flash_attn on",
+            ),
+            (
+                "tensorrt_llm",
+                "mpirun noticed that process rank 3 with PID 0 on node a exited on signal 9 (Killed).",
+                "host_ram_oom_kernel",
+                "host_ram up",
+            ),
+        ] {
+            let found = diagnose(json!({"engine": engine}), line);
+            assert_eq!(found.cause.as_deref(), Some(cause), "{line}");
+            assert_eq!(first(&found), setting, "{line}");
+        }
+        let log = "UserWarning: Found GPU0 Tesla V100 which is of cuda capability 7.0.\ntorch.AcceleratorError: CUDA error: no kernel image is available for execution on the device";
+        assert_eq!(
+            first(&diagnose(json!({"engine": "vllm"}), log)),
+            "image down"
+        );
     }
 
     #[test]
@@ -1712,14 +1890,11 @@ mod tests {
 
     #[test]
     fn an_unknown_exception_is_shown_and_not_the_line_that_points_to_it() {
-        let log = "ERROR EngineCore failed to start.\nTraceback (most recent call last):\n  File \"x\"\nValueError: LoRA rank 64 is greater than max_lora_rank 16.\nTraceback (most recent call last):\nRuntimeError: Engine core initialization failed. See root cause above.";
+        let log = "ERROR EngineCore failed to start.\nTraceback (most recent call last):\n  File \"x\"\nValueError: Adapter slot 64 is beyond 16.\nTraceback (most recent call last):\nRuntimeError: Engine core initialization failed. See root cause above.";
         let found = diagnose(serde_json::json!({"container": {"exit_code": 1}}), log);
         assert!(found.abstained || found.confidence.as_deref() == Some("low"));
         let quotes: Vec<&str> = found.evidence.iter().map(|e| e.quote.as_str()).collect();
-        assert!(
-            quotes.iter().any(|q| q.contains("LoRA rank 64")),
-            "{quotes:?}"
-        );
+        assert!(quotes.iter().any(|q| q.contains("slot 64")), "{quotes:?}");
         assert!(
             !found
                 .look_at

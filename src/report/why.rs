@@ -111,12 +111,15 @@ fn state_of(found: &Diagnosis) -> AnswerState {
 fn verdict_of(found: &Diagnosis) -> String {
     let Some(cause) = &found.cause else {
         let quotes = || found.evidence.iter().map(|line| line.quote.to_lowercase());
-        return if quotes().any(|quote| quote.contains("out of memory")) {
-            "GPU memory ran out; in which phase is not in what was read"
-        } else {
-            "The cause is not in what was read"
+        if quotes().any(|quote| quote.contains("out of memory")) {
+            return "GPU memory ran out; in which phase is not in what was read".to_owned();
         }
-        .to_owned();
+        return match found.numbers.get("exit_code") {
+            Some(code) => {
+                format!("It ended with exit code {code}; the cause is not in what was read")
+            }
+            None => "The cause is not in what was read".to_owned(),
+        };
     };
     let means = found.means.as_deref().unwrap_or(cause);
     if cause == "no_failure" {
