@@ -48,6 +48,21 @@ pub struct GpuModel {
     words: Vec<String>,
 }
 
+impl GpuModel {
+    /// NVIDIA's compute capability, at least; `None` of others.
+    pub fn compute_capability(&self) -> Option<f64> {
+        self.compute.or(match self.generation {
+            Generation::Turing => Some(7.5),
+            Generation::Ampere => Some(8.0),
+            Generation::Ada => Some(8.9),
+            Generation::Hopper => Some(9.0),
+            Generation::Blackwell => Some(10.0),
+            Generation::GeforceBlackwell => Some(12.0),
+            Generation::Amd | Generation::Intel => None,
+        })
+    }
+}
+
 /// What machines of a kind need of the memory that GPU and host share, GiB, where it was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -36,6 +36,14 @@ fn document(words: &[&str]) -> Value {
     serde_json::from_str(&told(&all).expect(0).stdout).unwrap()
 }
 
+/// Bytes of one term.
+#[track_caller]
+fn term_bytes(found: &Value, component: &str) -> u64 {
+    let mut terms = found["terms"].as_array().unwrap().iter();
+    let term = terms.find(|t| t["component"] == component).unwrap();
+    term["bytes"].as_u64().unwrap()
+}
+
 /// A refusal: its exit code, and what it says.
 #[track_caller]
 fn refused(words: &[&str], code: i32) -> String {

@@ -3,7 +3,7 @@
 pub(super) mod asked;
 mod batch;
 mod gpu;
-mod launched;
+pub(super) mod launched;
 pub(super) mod model;
 mod page;
 mod sharing;

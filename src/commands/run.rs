@@ -1,5 +1,6 @@
 //! `plimsoll run`: a container of our own, started, profiled when it serves, stopped and removed.
 
+use super::estimate::launched::read_line;
 use super::fit;
 use super::load::{bench_kind, conclude_run, load_request, open_results, run_stoppable};
 use super::start::{StartTarget, merged_preset};
@@ -183,7 +184,7 @@ fn plan_launches<'a>(args: &'a RunArgs, progress: &Sink) -> Result<Vec<Launched<
             load.engine.as_ref(),
         )?]
     } else {
-        let line = launch::read_line(&args.words);
+        let line = read_line(&args.words);
         vec![StartTarget::of_launch(line, load.engine.as_ref())?]
     };
     let planned: Result<Vec<_>, _> = targets.into_iter().map(|t| plan_launch(args, t)).collect();

@@ -85,6 +85,12 @@ impl Grammar {
     /// Name and glued value of a one-dash flag: `-tp`, `-tp2`, `-O3`, `-cc.mode`.
     fn short_name(&self, word: &str) -> (String, Option<String>) {
         let (head, tail) = word.split_at(word.find('.').unwrap_or(word.len()));
+        // vLLM's `-O` is a level, and with a key behind it the configuration (utils/argparse_utils.py).
+        let head = if head == "O" && !tail.is_empty() {
+            "cc"
+        } else {
+            head
+        };
         if let Some(name) = self.aliases.get(head) {
             return (format!("{name}{tail}"), None);
         }

@@ -221,6 +221,23 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
         ))
         .hint("give a --dcp that divides --tp"));
     }
+    // vLLM 0.11, config/model.py, `verify_with_parallel_config`: ranks that hold the same heads share their tokens.
+    let shared_heads = model.mixers.iter().find_map(|m| match *m {
+        Mixer::Attention { kv_heads, .. } if kv_heads > 0 => Some(kv_heads),
+        _ => None,
+    });
+    if let Some(kv_heads) = shared_heads.filter(|_| deployment.dcp > 1) {
+        let most = tp / kv_heads;
+        let queries = model.heads / kv_heads;
+        if tp <= kv_heads || deployment.dcp > most || queries % deployment.dcp != 0 {
+            return Err(Unknown::new(format!(
+                "decode context parallelism of {} needs as many ranks for each of the {kv_heads} key and value heads, and --tp {tp} has {}",
+                deployment.dcp,
+                most.max(1)
+            ))
+            .hint("raise --tp, or leave --dcp out"));
+        }
+    }
     let spread = deployment.expert_ranks();
     if spread % deployment.ep != 0 {
         return Err(Unknown::new(format!(
@@ -460,7 +477,7 @@ fn of_release(
         estimate.doubt();
     }
     shared_host::judge_rest(&mut estimate, deployment);
-    if let Some(why) = fits::refusal(deployment) {
+    if let Some(why) = fits::refusal(model, deployment) {
         estimate.fits = Some(false);
         estimate.warnings.push(format!("it will not start: {why}"));
         estimate.reason = why;

@@ -1,14 +1,15 @@
 //! Whether a deployment starts and holds one request of its longest length, and why.
 
 use super::{
-    Deployment, EngineId, Estimate, Unknown, Version,
+    Deployment, EngineId, Estimate, Model, Unknown, Version,
     engines::{self, vllm},
     non_torch, unmodelled,
 };
+use crate::catalog::GpuModel;
 use crate::wording::count_noun;
 
 /// Why it does not start whatever the memory is.
-pub(super) fn refusal(deployment: &Deployment) -> Option<String> {
+pub(super) fn refusal(model: &Model, deployment: &Deployment) -> Option<String> {
     if deployment.on_cpu {
         return None;
     }
@@ -19,14 +20,50 @@ pub(super) fn refusal(deployment: &Deployment) -> Option<String> {
             count_noun(given, "GPU")
         ));
     }
-    let least = unmodelled::least_compute(deployment.engine)?;
-    let gpu = engines::gpu_model(deployment)?;
-    let own = gpu.compute.filter(|own| *own < least)?;
-    Some(format!(
-        "{} needs a GPU of compute capability {least:.1} or more, and {} has {own:.1}; llama.cpp and Ollama run on it",
-        deployment.engine.shown(),
-        gpu.name
-    ))
+    let engine = deployment.engine;
+    let gpu = engines::gpu_model(deployment);
+    let own = gpu.and_then(GpuModel::compute_capability);
+    let is_below = |least: &f64| own.is_some_and(|own| own < *least);
+    let has = || {
+        let (name, own) = (gpu.map_or("", |g| &g.name), own.unwrap_or(0.0));
+        format!("and {name} has {own:.1}")
+    };
+    if let Some(least) = unmodelled::least_compute(engine).filter(is_below) {
+        return Some(format!(
+            "{} needs a GPU of compute capability {least:.1} or more, {}; llama.cpp and Ollama run on it",
+            engine.shown(),
+            has()
+        ));
+    }
+    let method = deployment.quantization.as_deref().or(model.quant_method());
+    let dtype = deployment.dtype.as_deref().unwrap_or("auto");
+    let methods = [method, Some(dtype)].into_iter().flatten();
+    for name in methods {
+        if let Some(least) = unmodelled::least_for(engine, name).filter(is_below) {
+            return Some(format!(
+                "{} runs {name} on GPUs of compute capability {least:.1} or more, {}",
+                engine.shown(),
+                has()
+            ));
+        }
+    }
+    if matches!(dtype, "half" | "float16") && unmodelled::lacks_float16(engine, &model.kind) {
+        return Some(format!(
+            "{} does not compute {} in float16: leave --dtype out, or use bfloat16",
+            engine.shown(),
+            model.kind
+        ));
+    }
+    if let (EngineId::Vllm, Some(tokens), Some(seqs)) =
+        (engine, deployment.max_batched_tokens, deployment.max_seqs)
+    {
+        if tokens < seqs {
+            return Some(format!(
+                "--max-num-batched-tokens {tokens} is less than --max-num-seqs {seqs}"
+            ));
+        }
+    }
+    None
 }
 
 /// Whether it fits, and why. `for_cache`: bytes that are left for the cache; `before`: taken before the engine looks.

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 /// vLLM's default rank of LoRA adapters (vLLM 0.11, config/lora.py).
 const LORA_RANK: u64 = 16;
+/// SGLang's `--max-prefill-tokens` by default.
+const SGLANG_PREFILL: u64 = 16384;
 
 /// Least memory of a KV cache, bytes: a smaller number was meant in another unit.
 pub const LEAST_CACHE: u64 = 1 << 20;
@@ -107,6 +109,12 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
         .and_then(|n| n.trim().parse().ok());
     let own_step = own_step.filter(|n| read.engine == EngineId::LlamaCpp && *n > 0);
     d.max_batched_tokens = read.count("max_num_batched_tokens")?.or(own_step);
+    // SGLang's prompts in one piece (server_args.py): a step has as many tokens as `max_prefill_tokens` allows.
+    if read.engine == EngineId::Sglang && read.text("max_num_batched_tokens") == Some("-1") {
+        let longest = read.values.get("max_prefill_tokens");
+        let longest = longest.and_then(|n| n.trim().parse().ok());
+        d.max_batched_tokens = longest.or(Some(SGLANG_PREFILL));
+    }
     d.max_seqs = read.count("max_num_seqs")?;
     d.block_size = read.count("block_size")?;
     let without_prefixes = read.switch("disable_radix_cache");
@@ -282,7 +290,8 @@ mod tests {
             (Some(0.8), Some(4096))
         );
         assert_eq!((d.max_seqs, d.eager), (Some(32), Some(true)));
-        assert_eq!(d.max_batched_tokens, None);
+        // A prompt is read in one piece, of as many tokens as `--max-prefill-tokens` allows.
+        assert_eq!(d.max_batched_tokens, Some(16384));
     }
 
     #[test]
@@ -333,7 +342,7 @@ mod tests {
         );
         assert_eq!(
             of(
-                "vllm serve m --seed 1 --port 9 --cpu-offload-gb 0 --no-such-flag 3 --kv-offloading-size 8 -cc.mode 3"
+                "vllm serve m --seed 1 --port 9 --cpu-offload-gb 0 --no-such-flag 3 --kv-offloading-size 8 -cc.mode 1"
             ),
             ["--compilation-config.mode", "--no-such-flag (unknown flag)"]
         );

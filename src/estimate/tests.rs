@@ -457,9 +457,9 @@ fn parallelism_that_cannot_be_is_refused() {
     };
     for right in [
         of(1, 1, 1),
-        of(2, 2, 1),
+        of(20, 2, 1),
         of(5, 1, 5),
-        of(10, 5, 10),
+        of(10, 1, 10),
         of(20, 1, 1),
     ] {
         assert_eq!(check(&phi, &right), Ok(()));
@@ -467,6 +467,8 @@ fn parallelism_that_cannot_be_is_refused() {
     for (wrong, word) in [
         (of(4, 1, 1), "key and value heads"),
         (of(2, 3, 1), "decode context"),
+        (of(2, 2, 1), "decode context"),
+        (of(20, 4, 1), "decode context"),
         (of(1, 2, 1), "decode context"),
         (of(2, 1, 4), "expert parallelism"),
         (of(3, 1, 1), "attention heads"),

@@ -95,6 +95,11 @@ impl Unmodelled {
         Unmodelled::new(name, Moves::Either, ALL)
     }
 
+    /// Settings that a line names and that cannot be read here.
+    pub fn unread(name: String) -> Unmodelled {
+        Unmodelled::new(name, Moves::Either, ALL)
+    }
+
     /// A tower for images or sound.
     fn is_tower(&self) -> bool {
         self.name.starts_with("the vision tower") || self.name.starts_with("the audio tower")
@@ -168,6 +173,10 @@ struct Written {
 struct WrittenEngine {
     versions: Option<[String; 2]>,
     least_compute: Option<f64>,
+    #[serde(default)]
+    least_for: BTreeMap<String, f64>,
+    #[serde(default)]
+    no_float16: String,
     model: String,
     no_memory: String,
     #[serde(default)]
@@ -221,6 +230,16 @@ fn engine_table(engine: EngineId) -> Option<&'static WrittenEngine> {
 /// The least compute capability of NVIDIA's on which the engine runs, where that is known.
 pub(super) fn least_compute(engine: EngineId) -> Option<f64> {
     engine_table(engine)?.least_compute
+}
+
+/// The same for a quantisation or a type of values.
+pub(super) fn least_for(engine: EngineId, name: &str) -> Option<f64> {
+    engine_table(engine)?.least_for.get(name).copied()
+}
+
+/// Whether the engine refuses to compute models of this kind in 16 bits that are no bfloat16.
+pub(super) fn lacks_float16(engine: EngineId, kind: &str) -> bool {
+    engine_table(engine).is_some_and(|t| t.no_float16.split_whitespace().any(|k| k == kind))
 }
 
 /// The engine's flag that a misspelt one is most like: a slip away, not a part of it.
@@ -381,11 +400,14 @@ pub fn of_flags(engine: EngineId, values: &BTreeMap<String, String>) -> Vec<Unmo
             "false" if engine == EngineId::Vllm => format!("--no-{dashed}"),
             _ => format!("--{dashed}"),
         };
-        match effect(engine, own) {
+        let part_is_listed = matches!(effect(engine, name), Effect::Moves(_));
+        // Of a part that is not listed no value is known with which nothing moves.
+        let has_rest = part_is_listed || !name.contains('.');
+        match effect(engine, if part_is_listed { name } else { own }) {
             Effect::None | Effect::Host => None,
             Effect::Unknown if variable => None,
             Effect::Unknown => Some(Unmodelled::unknown_flag(engine, own, &flag)),
-            Effect::Moves(found) if is_unset(value, found.unless.as_deref()) => None,
+            Effect::Moves(found) if has_rest && is_unset(value, found.unless.as_deref()) => None,
             Effect::Moves(found) => Some(Unmodelled::new(flag, found.moves, &found.terms)),
         }
     });

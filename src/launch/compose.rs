@@ -97,7 +97,7 @@ fn depend_through(all: &mut [Launch]) {
 }
 
 /// The variables of a file of them.
-fn read_variables(text: &str) -> impl Iterator<Item = (String, String)> {
+pub(super) fn read_variables(text: &str) -> impl Iterator<Item = (String, String)> {
     text.lines().filter_map(|line| {
         let line = line.trim();
         let (name, value) = line

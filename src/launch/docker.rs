@@ -60,10 +60,18 @@ pub fn read_line(words: &[String]) -> Launch {
                     ..Launch::default()
                 }));
             }
-            _ => all.push(Launch {
-                argv: words.to_vec(),
-                ..Launch::default()
-            }),
+            _ => {
+                let begin = words.iter().take_while(|w| is_assignment(w)).count();
+                let (variables, argv) = words.split_at(begin);
+                let mut launch = Launch {
+                    argv: argv.to_vec(),
+                    ..Launch::default()
+                };
+                for (name, value) in variables.iter().filter_map(|w| w.split_once('=')) {
+                    launch.set_env(name, value);
+                }
+                all.push(launch);
+            }
         }
     }
     let names_model = |l: &Launch| l.server().is_some_and(|s| s.settings.model.is_some());
@@ -71,6 +79,14 @@ pub fn read_line(words: &[String]) -> Launch {
         .or_else(|| all.iter().position(|l| l.server().is_some()))
         .unwrap_or(0);
     all.into_iter().nth(best).unwrap_or_default()
+}
+
+/// Whether a word before a command sets a variable: `NAME=value`.
+fn is_assignment(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(name, _)| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    })
 }
 
 /// The words as a script: one with blanks in it is one already; of several a shell has taken the quotes away.
@@ -87,7 +103,8 @@ fn as_script(words: &[String]) -> String {
     }
     let mut text = String::new();
     let mut open = 0_i64;
-    for word in words {
+    let variables = words.iter().take_while(|w| is_assignment(w)).count();
+    for (at, word) in words.iter().enumerate() {
         let brackets = |word: &str| word.matches("$(").count() as i64;
         let inside = open > 0;
         if inside || brackets(word) > 0 {
@@ -103,8 +120,14 @@ fn as_script(words: &[String]) -> String {
         } else if operator || inside || open > 0 {
             text += word;
         } else {
+            let begin = word
+                .find('=')
+                .filter(|_| at < variables)
+                .map_or(0, |n| n + 1);
+            let (name, value) = word.split_at(begin);
+            text += name;
             text.push('"');
-            text += &word.replace('\\', "\\\\").replace('"', "\\\"");
+            text += &value.replace('\\', "\\\\").replace('"', "\\\"");
             text.push('"');
         }
         text.push(' ');
@@ -230,7 +253,7 @@ fn take(launch: &mut Launch, name: &str, value: String, command: &Command) {
                 None => launch.pass_env(&value),
             },
         },
-        "env-file" => launch.unresolved.push(format!("--env-file {value}")),
+        "env-file" => launch.env_files.push(value),
         "volume" | "mount" => launch.mounts.push(value),
         "publish" => launch.ports.push(value),
         "gpus" => launch.set_gpus(&value),

@@ -48,6 +48,8 @@ pub struct Launch {
     pub secrets: Vec<String>,
     /// What the line leaves open, each with its place.
     pub unresolved: Vec<String>,
+    /// Files of variables that are still to be read.
+    pub env_files: Vec<String>,
     /// Linux capabilities.
     pub cap_add: Vec<String>,
     /// As docker's `--security-opt`.
@@ -97,6 +99,20 @@ impl Launch {
         } else {
             self.env.insert(name.to_owned(), value.to_owned());
         }
+    }
+
+    /// Takes the variables of its files, as `open` reads them; what the line sets itself wins.
+    pub fn read_env_files(&mut self, open: &dyn Fn(&str) -> Option<String>) {
+        let own = self.env.clone();
+        for file in std::mem::take(&mut self.env_files) {
+            match open(&file) {
+                Some(text) => {
+                    compose::read_variables(&text).for_each(|(n, v)| self.set_env(&n, &v));
+                }
+                None => self.unresolved.push(format!("--env-file {file}")),
+            }
+        }
+        self.env.extend(own);
     }
 
     /// A container as Docker describes it, running or not.

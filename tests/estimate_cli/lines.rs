@@ -1,6 +1,6 @@
 //! Lines of `docker run`, files of Compose and manifests of Kubernetes, as people write them.
 
-use super::{document, refused, told};
+use super::{document, refused, term_bytes, told};
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::path::Path;
@@ -14,6 +14,78 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
     file.write_all(text.as_bytes()).unwrap();
     file
+}
+
+#[test]
+fn variables_of_a_line_and_of_its_files_count() {
+    let variables = file("VLLM_USE_V1=0\n");
+    let variables = variables.path().to_str().unwrap();
+    let image = ["vllm/vllm-openai:v0.9.1", "--model", "Qwen/Qwen3-8B"];
+    let docker = ["--gpu", "H100", "--", "docker", "run", "--gpus", "all"];
+    let activations = |words: &[&str]| {
+        let found = document(words);
+        term_bytes(&found, "activation")
+    };
+    let v1 = activations(&[&docker[..], &image].concat());
+    let v0 = activations(&[&docker[..], &["--env-file", variables], &image].concat());
+    assert_ne!(v0, v1);
+    let serve = ["vllm", "serve", "Qwen/Qwen3-8B"];
+    let line = [
+        "--gpu",
+        "H100",
+        "--engine-version",
+        "0.9.1",
+        "--",
+        "VLLM_USE_V1=0",
+    ];
+    assert_eq!(activations(&[&line[..], &serve].concat()), v0);
+    // What cannot be read may set anything.
+    let absent = document(&[&docker[..], &["--env-file", "/absent"], &image].concat());
+    assert_eq!(absent["fits"], Value::Null);
+}
+
+#[test]
+fn a_step_without_an_end_holds_back_more() {
+    let line = [
+        "--gpu",
+        "H100",
+        "--engine-version",
+        "0.5.9",
+        "--",
+        "python",
+        "-m",
+        "sglang.launch_server",
+    ];
+    let model = ["--model-path", "Qwen/Qwen3-32B", "--context-length", "8192"];
+    let fits = |more: &[&str]| document(&[&line[..], &model, more].concat())["fits"].clone();
+    assert_eq!(fits(&[]), json!(true));
+    assert_eq!(fits(&["--chunked-prefill-size", "-1"]), json!(false));
+}
+
+#[test]
+fn ollama_takes_the_models_context_and_one_for_each_request() {
+    let of = |more: &[&str]| {
+        let found = document(
+            &[
+                &["--gpu", "RTX 4090", "--engine", "ollama", "qwen3:8b"],
+                more,
+            ]
+            .concat(),
+        );
+        term_bytes(&found, "kv_cache")
+    };
+    assert_eq!(
+        of(&["--max-model-len", "131072"]),
+        of(&["--max-model-len", "40960"])
+    );
+    let verdict = |n: &str| {
+        let line = ["--gpu", "RTX 4090", "--engine", "ollama", "qwen3:8b"];
+        let load = ["--max-model-len", "32768", "--max-num-seqs", n];
+        document(&[&line[..], &load].concat())["verdict"].to_string()
+    };
+    assert!(verdict("1").contains("Fits"), "{}", verdict("1"));
+    let eight = verdict("8");
+    assert!(eight.contains("Not all of it fits"), "{eight}");
 }
 
 #[test]

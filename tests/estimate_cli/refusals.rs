@@ -213,6 +213,39 @@ fn what_cannot_start_does_not_fit() {
     assert_eq!(old("vllm", "P40"), json!(false));
     assert_eq!(old("llama_cpp", "P40"), json!(true));
     assert_eq!(old("vllm", "V100"), json!(true));
+    // What these cards do not compute.
+    let t4 =
+        |more: &[&str]| document(&[&["--gpu", "T4", "--max-model-len", "2048"], more].concat());
+    let wide = t4(&["Qwen/Qwen3-0.6B", "--dtype", "bfloat16"]);
+    assert_eq!(wide["fits"], json!(false), "{}", wide["reason"]);
+    assert_eq!(t4(&["Qwen/Qwen3-0.6B"])["fits"], json!(true));
+    let line = ["--gpu", "V100", "Qwen/Qwen3-8B-AWQ"];
+    assert_eq!(document(&line)["fits"], json!(false));
+    // Gemma has no float16, and without bfloat16 it is computed in 32 bits.
+    let gemma = |gpu: &str| {
+        let found = document(&[
+            "--gpu",
+            gpu,
+            "google/gemma-3-1b-it",
+            "--max-model-len",
+            "2048",
+        ]);
+        term_bytes(&found, "weights") as f64
+    };
+    let ratio = gemma("T4") / gemma("L4");
+    assert!((1.9..2.1).contains(&ratio), "{ratio}");
+    let few = ["--max-num-batched-tokens", "512", "--max-num-seqs", "1024"];
+    let few = document(&[&["--gpu", "H100", LLAMA_8B], &few[..]].concat());
+    assert_eq!(few["fits"], json!(false), "{}", few["reason"]);
+    let dcp = [
+        "--gpu",
+        "H100",
+        "--tp",
+        "4",
+        "meta-llama/Llama-3.3-70B-Instruct",
+    ];
+    let refusal = refused(&[&dcp[..], &["--dcp", "4"]].concat(), 2);
+    assert!(refusal.contains("key and value heads"), "{refusal}");
     let cards = told(&["Qwen/Qwen3-0.6B", "--recommend-gpu"])
         .expect(0)
         .stdout;

@@ -12,7 +12,7 @@ use crate::estimate::{
     format::contradiction, headers::Headers, own_runs::OwnRuns, settings::IllegalValue, unmodelled,
     weights, with_weights,
 };
-use crate::launch::Launch;
+use crate::launch::{Launch, recipe};
 use crate::preset::GpuRequest;
 use crate::report::layout::grouped_count;
 use std::collections::BTreeMap;
@@ -139,8 +139,13 @@ impl Asked {
         })?;
         if let (Some(asked), Some(most)) = (deployment.max_model_len, model.max_positions) {
             if asked > most {
+                let then = match deployment.named() {
+                    EngineId::Ollama => "Ollama takes those",
+                    EngineId::LlamaCpp => "llama-server gives no request more",
+                    _ => "engines refuse this by default",
+                };
                 warnings.push(format!(
-                "{asked} tokens are more than the {most} positions of the model's configuration: engines refuse this by default"
+                "{asked} tokens are more than the {most} positions of the model's configuration: {then}"
             ));
             }
         }
@@ -151,7 +156,9 @@ impl Asked {
                 deployment.own = OwnRuns::of(&learned, &model, &deployment);
             }
         }
-        let concurrency = args.concurrency.first().copied().unwrap_or(1);
+        // Ollama allocates a context for each request at once (llm/server.go, `KvSize`).
+        let at_once = (deployment.max_seqs).filter(|_| deployment.named() == EngineId::Ollama);
+        let concurrency = args.concurrency.first().copied().or(at_once).unwrap_or(1);
         let mut asked = Asked {
             model,
             headers: loaded.headers,
@@ -267,6 +274,20 @@ impl Words {
             .hint("check the parallel sizes: their product is the number of GPUs"));
         }
         deployment.given_gpus = given_gpus(rules, &own);
+        let memory_env = recipe::recipe_of(engine.name).map(|r| r.memory_env.as_slice());
+        let names_setting = |open: &str| {
+            let variable = open.strip_suffix(" (from the shell)");
+            open.contains("env-file ")
+                || open.contains("env_file ")
+                || variable
+                    .zip(memory_env)
+                    .is_some_and(|(v, all)| all.iter().any(|m| m == v))
+        };
+        let open = launch.into_iter().flat_map(|l| &l.unresolved);
+        for open in open.filter(|open| names_setting(open)) {
+            let name = format!("{open}, which cannot be read here");
+            deployment.unmodelled.push(Unmodelled::unread(name));
+        }
         let version = args.engine_version.as_ref().or(own.version.as_ref());
         let mut warnings = own.warnings;
         warnings.extend(version.and_then(|v| deployment.set_version(v)));

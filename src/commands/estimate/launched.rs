@@ -55,7 +55,14 @@ pub fn read_launches(args: &EstimateArgs) -> Result<Vec<Launch>, Failure> {
     if args.words.is_empty() {
         return Ok(Vec::new());
     }
-    Ok(vec![launch::read_line(&args.words)])
+    Ok(vec![read_line(&args.words)])
+}
+
+/// What a line starts, with the variables of the files that it names.
+pub fn read_line(words: &[String]) -> Launch {
+    let mut launch = launch::read_line(words);
+    launch.read_env_files(&|file| read_text(Path::new(file)).ok());
+    launch
 }
 
 /// The services of a Compose file.

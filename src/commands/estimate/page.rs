@@ -2,6 +2,7 @@
 
 use super::asked::Asked;
 use crate::engine::settings::Setting;
+use crate::engine::settings::argument_text;
 use crate::estimate::engines::vllm;
 use crate::estimate::question::{Risk, find_remedies};
 use crate::estimate::{Deployment, EngineId, Estimate, Version};
@@ -80,9 +81,20 @@ fn actions(asked: &Asked, deployment: &Deployment, concurrency: u64) -> Vec<Acti
             Some(Risk::High) => ", risk high",
             _ => "",
         };
+        let effect = format!("{}{gpus}{risk}", describe_hold(&remedy, &asked.model));
+        // Where nobody names a length, the engine would choose another one anew.
+        let kept = (asked.fitted_length).filter(|n| remedy.deployment.max_model_len == Some(*n));
+        let kept = kept.and_then(|n| {
+            let engine = remedy.deployment.named();
+            argument_text(engine, "max_model_len", &n.to_string())
+        });
         Action {
-            effect: format!("{}{gpus}{risk}", describe_hold(&remedy, &asked.model)),
-            setting: remedy.argument,
+            effect,
+            setting: [Some(remedy.argument), kept]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(" "),
         }
     });
     remedies.collect()

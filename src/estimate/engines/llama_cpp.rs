@@ -28,7 +28,9 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
         block: 1,
         ..Settings::with_defaults(model, deployment, 512, 1, 1)
     };
-    if let Some(context) = ollama_context(deployment) {
+    // Ollama takes no context above the model's, its own or an asked one (llm/server.go).
+    let asked = (settings.max_model_len).filter(|_| deployment.named() == EngineId::Ollama);
+    if let Some(context) = ollama_context(deployment).or(asked) {
         let most = model.max_positions.unwrap_or(context);
         settings.max_model_len = Some(context.min(most));
     }
