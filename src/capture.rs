@@ -145,6 +145,19 @@ impl Request {
         let of_a_server = matches!(self.bench.as_str(), "serve" | "builtin");
         self.workload.batch_size.filter(|_| !of_a_server)
     }
+
+    /// The load as the bench made it, without what has no effect on it: a latency bench runs one batch again and again.
+    pub fn effective_load(&self) -> Workload {
+        let is_latency = self.bench == "latency";
+        let load = &self.workload;
+        Workload {
+            batch_size: self.batch_size(),
+            num_prompts: load.num_prompts.filter(|_| !is_latency),
+            max_concurrency: load.max_concurrency.filter(|_| !is_latency),
+            request_rate: load.request_rate.filter(|_| !is_latency),
+            ..load.clone()
+        }
+    }
 }
 
 /// Engine settings the user named by flag; `None` leaves them to the engine.

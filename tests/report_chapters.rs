@@ -232,7 +232,7 @@ fn what_is_unknown_has_its_reason_and_is_no_figure() {
     assert!(charts(&report).all(|c| c.id != "breakdown"));
     // A reason covers what lies below its path.
     let performance = report.chapters.iter().find(|c| c.id == "performance");
-    let sentence = "throughput unknown: a latency bench does not report it";
+    let sentence = "throughput unknown: it is only known with --batch-size";
     assert!(
         matches!(&performance.unwrap().blocks[0], ContentBlock::Text(text) if text.contains(sentence)),
         "{performance:?}"
@@ -431,6 +431,7 @@ fn correlations_need_runs_enough() {
     for batch in 1..=4u32 {
         let mut profile = two();
         profile.memory_breakdown.total_measured_gb = Some(f64::from(batch) * 2.0);
+        profile.parameters.bench = "latency".into();
         profile.parameters.workload.batch_size = Some(batch);
         runs.push(run(&format!("r{batch}"), profile));
     }

@@ -22,6 +22,7 @@ use crate::store::{CaptureWriter, RunPaths, SharedFile, private, write_atomicall
 use crate::telemetry::BackendChoice;
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -191,7 +192,11 @@ impl HostWatch<'_> {
         self.print_unread(&scan);
         self.ledger.record_scan(&scan);
         for container in &scan.containers {
-            if container.engine.is_some() && self.ledger.take_due_reading(&scan, container) {
+            let is_kept = self
+                .profile_path(&container.name)
+                .is_none_or(|path| path.exists());
+            if container.engine.is_some() && self.ledger.take_due_reading(&scan, container, is_kept)
+            {
                 self.begin_reading(&scan, container);
             }
         }
@@ -336,12 +341,17 @@ impl HostWatch<'_> {
         }
     }
 
+    /// Where the profile of a container is kept.
+    fn profile_path(&self, container: &str) -> Option<PathBuf> {
+        let folder = self.args.profiles.as_ref()?;
+        // A pod's name has slashes.
+        Some(folder.join(format!("{}.json", container.replace('/', "-"))))
+    }
+
     fn keep_profile(&self, container: &str, profile: &Profile) {
-        let Some(folder) = &self.args.profiles else {
+        let Some(path) = self.profile_path(container) else {
             return;
         };
-        // A pod's name has slashes.
-        let path = folder.join(format!("{}.json", container.replace('/', "-")));
         let bytes = serde_json::to_vec_pretty(profile).unwrap_or_default();
         if let Err(failure) = write_atomically(&path, &bytes) {
             self.console.print_warning(&failure.message);

@@ -53,7 +53,7 @@ type RunFigure = (&'static str, fn(&Profile) -> Option<f64>);
 const PEAK: RunFigure = ("peak memory, GiB", |p| p.memory_breakdown.total_measured_gb);
 /// Sequences at once: the batch, else the requests that may be in flight.
 const BATCH: RunFigure = ("batch", |p| {
-    let load = &p.parameters.workload;
+    let load = p.parameters.effective_load();
     load.batch_size.or(load.max_concurrency).map(f64::from)
 });
 const OVERHEAD: RunFigure = ("framework overhead, GiB", |p| {

@@ -59,7 +59,20 @@ pub(super) const OTHERS: &[Other] = &[
         label: "tokens/s",
         unit: Unit::PerSecond,
         path: "latency_stats.tokens_per_second",
-        pick: |p| p.latency_stats.as_ref()?.tokens_per_second,
+        pick: |p| {
+            let stats = p.latency_stats.as_ref()?;
+            stats.tokens_per_second.filter(|_| !stats.counts_prompts())
+        },
+    },
+    Other {
+        key: "total_tokens_per_second",
+        label: "tokens/s with prompts",
+        unit: Unit::PerSecond,
+        path: "latency_stats.tokens_per_second",
+        pick: |p| {
+            let stats = p.latency_stats.as_ref()?;
+            stats.tokens_per_second.filter(|_| stats.counts_prompts())
+        },
     },
     Other {
         key: "requests_per_second",

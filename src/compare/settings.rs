@@ -95,7 +95,7 @@ pub fn settings_of_profile(profile: &Profile) -> ProfileSettings {
     }
     let metrics = &profile.vllm_internal_metrics;
     let types = &profile.dtype_metadata;
-    let load = &profile.parameters.workload;
+    let load = &profile.parameters.effective_load();
     put! {
         "max_model_len": metrics.max_model_len;
         "block_size": metrics.block_size;

@@ -5,17 +5,22 @@ use anstream::stream::RawStream;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
-/// Width of text that goes to no terminal.
+/// Width of text that goes to no terminal, and to none through a pipe.
 const PLAIN_WIDTH: usize = 88;
 /// A page wider than this is no longer read at a glance.
 const WIDEST: usize = 110;
 
-/// Cells for a summary on stdout: the terminal's, off a terminal those of `COLUMNS`.
+/// Cells for a summary on stdout: the terminal's, off a terminal those of `COLUMNS`, else those of the terminal that stderr
+/// has, where a pager or `tail` shows it.
 pub(super) fn stdout_width() -> usize {
     let asked = || std::env::var("COLUMNS").ok()?.parse().ok();
     let columns = match terminal_size(&std::io::stdout()) {
         Some((_, columns)) => columns,
-        None => asked().filter(|n| *n > 0).unwrap_or(PLAIN_WIDTH),
+        None => {
+            let beside = || terminal_size(&std::io::stderr()).map(|(_, columns)| columns);
+            let asked = asked().filter(|n| *n > 0);
+            asked.or_else(beside).unwrap_or(PLAIN_WIDTH)
+        }
     };
     columns.min(WIDEST)
 }

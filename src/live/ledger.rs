@@ -201,17 +201,24 @@ impl WatchLedger {
         is_new
     }
 
-    /// Whether the parts of a container's memory are to be read now; if so, the time is noted.
-    pub fn take_due_reading(&mut self, scan: &MemoryScan, container: &ContainerScan) -> bool {
+    /// Whether the parts of a container's memory are to be read now; if so, the time is noted. `is_kept`: what an earlier
+    /// reading found is still where it is wanted.
+    pub fn take_due_reading(
+        &mut self,
+        scan: &MemoryScan,
+        container: &ContainerScan,
+        is_kept: bool,
+    ) -> bool {
         let in_use = memory_in_use(scan, container);
         let Some(record) = self.containers.get_mut(&container.name) else {
             return false;
         };
         let life = &mut record.life;
-        let changed = life.read_at_bytes.is_none_or(|then| {
-            let apart = then.abs_diff(in_use);
-            apart > READ_AGAIN_BYTES && apart as f64 > then as f64 * READ_AGAIN_SHARE
-        });
+        let changed = !is_kept
+            || life.read_at_bytes.is_none_or(|then| {
+                let apart = then.abs_diff(in_use);
+                apart > READ_AGAIN_BYTES && apart as f64 > then as f64 * READ_AGAIN_SHARE
+            });
         let due = scan.timestamp - life.read_at >= READ_AGAIN_S;
         let begins = container.serving && changed && due;
         if begins {
@@ -392,7 +399,7 @@ mod tests {
         let mut read = |at: f64, bytes: u64| {
             let now = scan(at, &[("llm", bytes)]);
             ledger.record_scan(&now);
-            let begins = ledger.take_due_reading(&now, &now.containers[0]);
+            let begins = ledger.take_due_reading(&now, &now.containers[0], true);
             if begins {
                 let life = &mut ledger.containers.get_mut("llm").unwrap().life;
                 life.read_at_bytes = Some(bytes);

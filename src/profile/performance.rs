@@ -65,9 +65,14 @@ pub(super) fn note_null_reasons(
         });
     };
     let silent = || format!("a {} bench does not report it", c.request.bench);
+    // It is the batch by its time.
+    let no_batch = || match (c.request.bench.as_str(), c.request.batch_size()) {
+        ("latency", None) => "it is only known with --batch-size".to_owned(),
+        _ => silent(),
+    };
     null_reasons!(out, at, stats;
-        mean_latency_ms, tokens_per_second, requests_per_second, mean_latency_spread, tokens_per_second_spread =>
-            silent();
+        mean_latency_ms, requests_per_second, mean_latency_spread => silent();
+        tokens_per_second, tokens_per_second_spread => no_batch();
         peak_bytes_spread => o.not_sampled();
     );
     for (key, spread) in [
@@ -99,6 +104,12 @@ impl LatencyStats {
         let failed = sum(|r| r.failed)?;
         let completed = sum(|r| r.completed).unwrap_or(0);
         Some((failed, failed.saturating_add(completed)))
+    }
+
+    /// Whether its tokens per second are those of prompts, too: a throughput bench that reports no others.
+    pub fn counts_prompts(&self) -> bool {
+        let known = |r: &RepeatResult| r.result.output_tokens_per_second.is_some();
+        self.bench == LoadKind::Throughput && !self.repeats.iter().any(known)
     }
 
     /// Over these repeats; `None` of none. `batch_tokens` is batch × output length, for the

@@ -36,9 +36,24 @@ pub struct Material {
     pub compare: bool,
 }
 
+/// The newest format of documents beside profiles that is read: the number before the point of their `schema_version`.
+const DOCUMENTS_MAJOR: u64 = 1;
+
 impl Material {
     /// Adds a document of this kind, its key `document`; `None`, or the document that no chapter is of.
     pub fn add_document(&mut self, kind: &str, stored: StoredDocument) -> Option<StoredDocument> {
+        let version = stored
+            .document
+            .get("schema_version")
+            .and_then(Value::as_str);
+        let major = version.and_then(|v| v.split('.').next()?.parse::<u64>().ok());
+        if major.is_some_and(|major| major > DOCUMENTS_MAJOR) {
+            self.unread.push(format!(
+                "`{}` was written by a newer plimsoll: update plimsoll",
+                stored.name
+            ));
+            return None;
+        }
         let of_kind = match kind {
             "sweep" => &mut self.sweeps,
             "experiment" => &mut self.experiments,

@@ -2,7 +2,8 @@
 
 use super::{PHASE, PROGRAM};
 use crate::engine::bench::{
-    BATCH_SIZE, BenchLine, NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS, phase_progress,
+    BATCH_SIZE, BenchLine, CONCURRENCY, ITERATIONS, NUM_ITERS, NUM_PROMPTS, NUM_WARMUPS, PROMPTS,
+    REQUEST_RATE, phase_progress,
 };
 use crate::engine::{BenchJob, BenchKind, BenchPlan, BenchProgress, PlanError};
 
@@ -46,9 +47,11 @@ pub fn plan(job: &BenchJob<'_>) -> Result<BenchPlan, PlanError> {
         BenchKind::Probe => {}
     }
     line.need("--output-json", &result_path);
-    if job.kind != BenchKind::Latency {
-        line.no_effect(&[BATCH_SIZE]);
-    }
+    line.no_effect(match job.kind {
+        BenchKind::Latency => &[PROMPTS, CONCURRENCY, REQUEST_RATE],
+        BenchKind::Throughput => &[BATCH_SIZE, ITERATIONS, CONCURRENCY, REQUEST_RATE],
+        BenchKind::Serve | BenchKind::Probe => &[BATCH_SIZE, ITERATIONS],
+    });
     if *job.settings != Default::default() {
         line.notes.push("the reference engine has no dtype, quantization or other such settings; they were ignored".to_owned());
     }

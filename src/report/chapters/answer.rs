@@ -34,6 +34,8 @@ use std::collections::BTreeSet;
 
 /// The gauge of documents that have no size of a device.
 const KV_POOL: &str = "KV pool";
+/// How a cell stands that an interrupted sweep did not come to.
+const NOT_RUN: &str = "not_run";
 /// The unit of what an engine sustains.
 const REQUESTS: &str = "concurrent requests";
 /// A pool of which less than this share was in use is larger than the load needs.
@@ -69,7 +71,17 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
             let advice = lines.flat_map(|line| read_load_line(&line.document).advice);
             let free = MOST_ACTIONS.saturating_sub(answer.actions.len());
             answer.actions.extend(advice.take(free).map(advice_action));
-            let sentences = asked.into_iter().map(|(_, _, sentence)| sentence);
+            let mut sentences: Vec<(&str, String)> = Vec::new();
+            for (_, name, sentence) in asked {
+                if sentences.iter().all(|(_, other)| *other != sentence) {
+                    sentences.push((name, sentence));
+                }
+            }
+            let several = sentences.len() > 1;
+            let sentences = sentences.into_iter().map(|(name, sentence)| match several {
+                true => format!("{name}: {sentence}"),
+                false => sentence,
+            });
             // The documents leave out what failed, and runs of others that lie beside them; a run's gauge has its parts.
             let own = MemoryGauge::fullest_of(document_devices(material));
             let is_own = |gauge: &MemoryGauge| {
@@ -96,6 +108,11 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
             let gauge = answer.gauge.as_ref().filter(|g| g.label != KV_POOL);
             if let Some(gauge) = gauge.filter(|_| answer.state != AnswerState::Failed) {
                 answer.state = state_of_headroom(gauge.headroom_level()).0;
+            }
+            // What was not run may need more.
+            if answer.state == AnswerState::Safe && cells_of(material).any(|c| c.status == NOT_RUN)
+            {
+                answer.state = AnswerState::Unknown;
             }
         }
         ([(_, name, first), ..], _) if answer.verdict.is_empty() => {
@@ -377,6 +394,14 @@ fn answer_of_headroom(mut answer: Answer, run: &ReportRun, fullest: FullestDevic
     let peak = peak_sentence(p, &fullest);
     // A run without an end or without a load promises nothing.
     let (state, verdict) = match (&p.metadata.outcome, p.parameters.bench.as_str()) {
+        (RunEnd::Interrupted, _)
+            if state == AnswerState::Safe && p.memory_breakdown.total_measured_bytes.is_none() =>
+        {
+            (
+                AnswerState::Unknown,
+                format!("Interrupted before the peak was known: {peak}"),
+            )
+        }
         (RunEnd::Interrupted, _) if state == AnswerState::Safe => {
             (AnswerState::Unknown, format!("Interrupted: {peak}"))
         }
@@ -784,7 +809,11 @@ fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
     let all = counted_noun(sweep.cells.len(), "cell");
     let measured = sweep.cells.iter().filter(|c| c.is_done()).count();
     let failed: Vec<&SweepCell> = sweep.cells.iter().filter(|c| c.is_failed()).collect();
+    let not_run = sweep.cells.iter().filter(|c| c.status == NOT_RUN).count();
     let mut text = match failed.len() {
+        0 if not_run > 0 => {
+            format!("Interrupted: {measured} of {all} measured, {not_run} not run")
+        }
         0 => format!("{measured} of {all} measured"),
         n => {
             let causes = count_causes(&failed);
@@ -859,14 +888,17 @@ fn is_within_noise(best: (&SweepCell, f64), next: (&SweepCell, f64)) -> bool {
 
 /// Whether there are sweeps of which cells were tried or skipped, and none was measured.
 fn nothing_measured(material: &Material) -> bool {
-    let sweeps = material.sweeps.iter();
-    let cells: Vec<SweepCell> = sweeps
-        .flat_map(|s| SweepDocument::read_sweep(&s.document, &s.name).cells)
-        .collect();
-    let in_vain = |c: &SweepCell| matches!(c.status.as_str(), "failed" | "skipped");
+    let cells: Vec<SweepCell> = cells_of(material).collect();
+    let in_vain = |c: &SweepCell| matches!(c.status.as_str(), "failed" | "skipped" | NOT_RUN);
     let no_cell = cells.iter().any(in_vain) && !cells.iter().any(SweepCell::is_done);
     no_cell
         || has_failures(material) && measured_levels(material).next().is_none() && cells.is_empty()
+}
+
+/// All cells of the sweeps.
+fn cells_of(material: &Material) -> impl Iterator<Item = SweepCell> {
+    let sweeps = material.sweeps.iter();
+    sweeps.flat_map(|s| SweepDocument::read_sweep(&s.document, &s.name).cells)
 }
 
 /// `1 of 4 levels failed: 64 (oom).` and what the others show.

@@ -89,7 +89,7 @@ pub(super) fn add_run_blocks(
     let brief = runs.iter().filter(|r| !r.in_full).count();
     if brief > 0 {
         blocks.push(ContentBlock::Text(format!(
-            "Timelines, repeats and logs are shown of the first {}; the other {brief} runs have theirs in a report of their own: name the profile.",
+            "Timelines, repeats and logs are shown of the first {}; for those of another run name its profile alone.",
             counted_noun(runs.len() - brief, "run")
         )));
     }

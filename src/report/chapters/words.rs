@@ -97,7 +97,7 @@ pub(super) fn load_label(profile: &Profile) -> String {
     if matches!(request.bench.as_str(), "none" | "") {
         return "none of plimsoll's own: only watched".into();
     }
-    let w = &request.workload;
+    let w = &request.effective_load();
     // A prompt that was given has as many tokens as the probe counted.
     let counted = profile.torch_memory.as_ref().map(|t| t.load.prompt_tokens);
     let input = match (&w.prompt, counted) {
@@ -110,7 +110,7 @@ pub(super) fn load_label(profile: &Profile) -> String {
         None => "a given prompt".into(),
     });
     words.push(format!("{} out", grouped_count(w.output_len.into())));
-    words.extend(request.batch_size().map(|b| format!("batch {b}")));
+    words.extend(w.batch_size.map(|b| format!("batch {b}")));
     words.extend(
         w.num_prompts
             .map(|n| format!("{} prompts", grouped_count(n.into()))),
