@@ -218,6 +218,7 @@ const TRACEBACK: &str = "Traceback (most recent call last)";
 /// Lines with what a user sent or a model answered, which may be any words.
 const QUOTING_LINES: &[&str] = &[
     "Received request ",
+    "Added request ",
     "Generated response ",
     "Receive: obj=",
     "Finish: obj=",
@@ -389,7 +390,7 @@ struct Judge<'a> {
     by_word: Vec<Vec<usize>>,
     /// In which start of the engine each line is, counted from 0.
     lives: Vec<usize>,
-    /// By start, the first line that shows that it serves.
+    /// By start, the first line that shows that it serves, where none before is of an end.
     served_from: Vec<Option<usize>>,
     /// Rows of the table of phases that lines of progress mark, and functions in tracebacks.
     marks: Vec<Option<&'static PhaseMark>>,
@@ -431,9 +432,13 @@ impl<'a> Judge<'a> {
             life
         });
         judge.lives = lives.collect();
-        let mut served_from = vec![None; life + 1];
-        for at in (0..lines.len()).filter(|at| judge.serves_at(*at)) {
-            served_from[judge.lives[at]].get_or_insert(at);
+        let (mut served_from, mut ended) = (vec![None; life + 1], vec![false; life + 1]);
+        for (at, line) in lines.iter().enumerate() {
+            let life = judge.lives[at];
+            ended[life] |= !is_quiet(line) && ends_engine(line);
+            if judge.serves_at(at) && !ended[life] {
+                served_from[life].get_or_insert(at);
+            }
         }
         judge.served_from = served_from;
         judge
@@ -664,39 +669,24 @@ impl<'a> Judge<'a> {
                 .is_none_or(|check| self.check(check, c))
     }
 
-    /// Whether the engine went on after this sign of a failed start: it came to serve, or it loaded the model whose files
-    /// were in question.
+    /// Whether the engine went on after this sign: it came to serve after that of a failed start, or it serves on after
+    /// that of a failed request.
     fn is_outlived(&self, c: &Candidate<'_>) -> bool {
-        if c.line.source != EvidenceSource::Log || c.rule.tier() == 4 {
+        // The servers of the others start before they load a model, which they do on request.
+        let loads_first = matches!(self.engine, "vllm" | "sglang" | "tensorrt_llm" | "tgi");
+        if !loads_first || c.line.source != EvidenceSource::Log || c.rule.tier() == 4 {
             return false;
         }
-        let phase = (c.rule.phase.as_deref()).or(c.cause.phase.as_deref());
-        let comes = |is_it: &dyn Fn(usize) -> bool| {
-            (c.at..self.lines.len()).any(|at| self.lives[at] == c.life && is_it(at))
+        let Some(from) = self.served_from[c.life] else {
+            return false;
         };
-        match self.served_from[c.life] {
-            Some(from) if c.at < from => {
-                phase.is_some_and(|phase| !matches!(phase, "http_bind" | "serving"))
-            }
-            // The others load models on request.
-            Some(_) => {
-                c.cause.at_start
-                    && matches!(self.engine, "vllm" | "sglang" | "tensorrt_llm")
-                    && (self.fact("status") == Some("running") || comes(&|at| self.serves_at(at)))
-            }
-            None => {
-                let has_weights = |at: usize| {
-                    let mark = self.marks[at].map(|row| row.phase.as_str());
-                    matches!(
-                        mark,
-                        Some("profile" | "kv_alloc" | "graph_capture" | "warmup")
-                    )
-                };
-                c.cause.at_start
-                    && matches!(phase, Some("config" | "download"))
-                    && comes(&has_weights)
-            }
+        if c.at < from {
+            let phase = (c.rule.phase.as_deref()).or(c.cause.phase.as_deref());
+            return phase.is_some_and(|phase| !matches!(phase, "http_bind" | "serving"));
         }
+        let serves_on = |at: usize| self.lives[at] == c.life && self.serves_at(at);
+        // TGI loads adapters on request.
+        c.cause.at_start && self.engine != "tgi" && (c.at..self.lines.len()).any(serves_on)
     }
 
     /// The phase of the line at an index: a function near it, else the last progress before it.
@@ -853,6 +843,12 @@ impl<'a> Judge<'a> {
                 !self.is_served()
                     || self.fact("exit_code").is_some_and(|code| code != "0")
                     || self.lines.iter().any(ends_engine)
+            }
+            // SGLang ends its own processes so, once one of them has failed.
+            "killed_by_others" => {
+                let lines = self.lines.iter().zip(&self.lives);
+                let mut own = lines.filter(|(_, life)| **life == c.life);
+                !own.any(|(line, _)| line.text.contains("Received sigquit from a child process"))
             }
             "needs_little" => gib("needed").is_some_and(|needed| needed <= ORDINARY_HOST_GIB),
             "repeats" => {
@@ -1360,8 +1356,12 @@ mod tests {
         assert_eq!(healthy.as_deref(), Some("no_failure"));
         let oom = cause(&[banner, retry, loaded, &died]);
         assert_eq!(oom.as_deref(), Some("graph_capture_oom"));
-        let alone = cause(&[banner, retry]);
-        assert_eq!(alone.as_deref(), Some("model_not_found_or_gated"));
+        let absent = "OSError: Incorrect path_or_model_id: '/models/m'. Please provide a path\n";
+        let absent = cause(&[banner, retry, absent]);
+        assert_eq!(absent.as_deref(), Some("model_not_found_or_gated"));
+        // One of several that ended, though another came to serve.
+        let other = cause(&[banner, loaded, &died, "\n", serves]);
+        assert_eq!(other.as_deref(), Some("graph_capture_oom"));
         // A tactic that does not fit is skipped; so is what a start survives.
         let tactic = "WARNING [Autotuner]: Skipping tactic 12, due to failure while profiling: CUDA out of memory. Tried to allocate 1.20 GiB\n";
         let tuned = cause(&[banner, loaded, tactic, serves]);
@@ -1383,6 +1383,26 @@ mod tests {
             of(&[serves, image]).as_deref(),
             Some("model_not_found_or_gated")
         );
+        // Ollama loads models on request: it serves its list before and after one that does not fit.
+        let oom =
+            "cudaMalloc failed: out of memory\nError: failed to allocate buffer for kv cache\n";
+        let list = "[GIN] 2026/01/09 | 200 | 21µs | 127.0.0.1 | GET \"/api/tags\"\n";
+        let found = diagnose(json!({"engine": "ollama"}), &[oom, list].concat());
+        assert_eq!(found.cause.as_deref(), Some("kv_alloc_oom"));
+    }
+
+    #[test]
+    fn a_kill_is_excused_by_a_failure_of_its_own_start_alone() {
+        let start = "server_args=ServerArgs(model_path='m')\n";
+        let bug = "Scheduler hit an exception: Traceback (most recent call last):\nAttributeError: x\nReceived sigquit from a child process. It usually means the child failed.\n";
+        let killed =
+            "/bin/bash: line 1:     7 Killed                  python3 -m sglang.launch_server\n";
+        let facts = json!({"engine": "sglang"});
+        let of = |log: &[&str]| diagnose(facts.clone(), &log.concat()).cause;
+        let own = of(&[start, bug, killed]);
+        assert_eq!(own.as_deref(), Some("engine_bug_no_memory"));
+        let later = of(&[start, bug, start, killed]);
+        assert_eq!(later.as_deref(), Some("host_ram_oom_kernel"));
     }
 
     #[test]

@@ -47,9 +47,9 @@ pub(super) fn refusal(model: &Model, deployment: &Deployment) -> Option<String> 
             ));
         }
     }
-    if matches!(dtype, "half" | "float16") && unmodelled::lacks_float16(engine, &model.kind) {
+    if matches!(dtype, "half" | "float16") && unmodelled::lacks_float16(deployment, &model.kind) {
         return Some(format!(
-            "{} does not compute {} in float16: leave --dtype out, or use bfloat16",
+            "{} does not compute {} in float16: leave --dtype out",
             engine.shown(),
             model.kind
         ));

@@ -176,7 +176,7 @@ struct WrittenEngine {
     #[serde(default)]
     least_for: BTreeMap<String, f64>,
     #[serde(default)]
-    no_float16: String,
+    no_float16: BTreeMap<String, String>,
     model: String,
     no_memory: String,
     #[serde(default)]
@@ -238,8 +238,17 @@ pub(super) fn least_for(engine: EngineId, name: &str) -> Option<f64> {
 }
 
 /// Whether the engine refuses to compute models of this kind in 16 bits that are no bfloat16.
-pub(super) fn lacks_float16(engine: EngineId, kind: &str) -> bool {
-    engine_table(engine).is_some_and(|t| t.no_float16.split_whitespace().any(|k| k == kind))
+pub(super) fn lacks_float16(deployment: &Deployment, kind: &str) -> bool {
+    let Some(table) = engine_table(deployment.engine) else {
+        return false;
+    };
+    let version = deployment
+        .version
+        .unwrap_or(engines::vllm::version(deployment));
+    table.no_float16.iter().any(|(since, kinds)| {
+        Version::leading(since).is_some_and(|v| version >= v)
+            && kinds.split_whitespace().any(|k| k == kind)
+    })
 }
 
 /// The engine's flag that a misspelt one is most like: a slip away, not a part of it.

@@ -235,7 +235,7 @@ pub fn value_bytes(model: &Model, deployment: &Deployment) -> Result<u64, Unknow
                 let lacks_bfloat16 = unmodelled::least_for(deployment.engine, "bfloat16")
                     .zip(capability)
                     .is_some_and(|(least, own)| own < least);
-                if lacks_bfloat16 && unmodelled::lacks_float16(deployment.engine, &model.kind) {
+                if lacks_bfloat16 && unmodelled::lacks_float16(deployment, &model.kind) {
                     return Ok(4);
                 }
                 model.value_bytes.clamp(1, 2)

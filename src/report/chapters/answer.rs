@@ -821,7 +821,11 @@ fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
                 0 => "none".to_owned(),
                 measured => measured.to_string(),
             };
-            format!("{n} of {all} failed: {causes}; {measured} measured")
+            let (begin, rest) = match not_run {
+                0 => ("", String::new()),
+                n => ("Interrupted: ", format!(", {n} not run")),
+            };
+            format!("{begin}{n} of {all} failed: {causes}; {measured} measured{rest}")
         }
     };
     let is_skipped = |c: &&SweepCell| c.status == "skipped" && lacked_memory(c);
