@@ -307,6 +307,7 @@ fn commands_that_need_containers_run() {
             let text = renamed(&line.text, &serving.name, &idle.name);
             // How long a recording takes says nothing of whether it works.
             let text = text.replace("--duration 10s", "--duration 300ms");
+            let text = text.replace("--duration 30m", "--duration 300ms");
             let text = format!("sed -i 's/container_name: idle/container_name: {}/' sweep.yaml matrix.yaml settings.yaml && {text}{more}", idle.name);
             Some((line, text))
         }
