@@ -812,7 +812,7 @@ fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
     let not_run = sweep.cells.iter().filter(|c| c.status == NOT_RUN).count();
     let mut text = match failed.len() {
         0 if not_run > 0 => {
-            format!("Interrupted: {measured} of {all} measured, {not_run} not run")
+            format!("Unfinished: {measured} of {all} measured, {not_run} not run")
         }
         0 => format!("{measured} of {all} measured"),
         n => {
@@ -823,7 +823,7 @@ fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
             };
             let (begin, rest) = match not_run {
                 0 => ("", String::new()),
-                n => ("Interrupted: ", format!(", {n} not run")),
+                n => ("Unfinished: ", format!(", {n} not run")),
             };
             format!("{begin}{n} of {all} failed: {causes}; {measured} measured{rest}")
         }
