@@ -366,8 +366,9 @@ fn suffers(answer: impl Fn(&Asked, &mut TcpStream) + Send + Sync + 'static) -> S
         files: 10,
         document: 1 << 20,
         all: 4 << 20,
-        stall: Duration::from_millis(500),
-        whole: Duration::from_secs(3),
+        // A shared machine can stand still for a second.
+        stall: Duration::from_secs(2),
+        whole: Duration::from_secs(4),
     };
     let client = Client::new(&hub.endpoint, None, limits).unwrap();
     let failure = client.ask(ID, &Nothing).unwrap_err();
@@ -409,12 +410,12 @@ fn a_hostile_hub_is_left_with_a_sentence() {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{");
         std::thread::park_timeout(Duration::from_secs(20));
     });
-    assert!(said.contains("sent nothing for 0.5 s"), "{said}");
+    assert!(said.contains("sent nothing for 2 s"), "{said}");
     let said = suffers(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n");
         endless(stream, b" ", Duration::from_millis(50));
     });
-    assert!(said.contains("did not finish within 3 s"), "{said}");
+    assert!(said.contains("did not finish within 4 s"), "{said}");
     let said = suffers(|asked, stream| {
         let to = format!("{}x", asked.path);
         say(stream, "302 Found", &[("Location", &to)], b"");
