@@ -50,7 +50,7 @@ pub struct FailureCause {
     /// The phase in which it happens, where the rule names no other.
     #[serde(default)]
     pub phase: Option<String>,
-    /// Whether only a start fails of it.
+    /// Whether only a start fails of it, and no server that serves.
     #[serde(default)]
     pub at_start: bool,
     /// Where to look for what the log does not show.

@@ -693,7 +693,7 @@ fn in_class(pattern: &[char], at: usize, c: char) -> (bool, usize) {
 }
 
 /// `NAME=value` → both.
-fn assignment(word: &str) -> Option<(&str, &str)> {
+pub fn assignment(word: &str) -> Option<(&str, &str)> {
     let (name, value) = word.split_once('=')?;
     is_name(name.strip_suffix('+').unwrap_or(name)).then_some((name, value))
 }

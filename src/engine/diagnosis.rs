@@ -215,6 +215,8 @@ static PATTERNS: LazyLock<Vec<Vec<(usize, &str)>>> = LazyLock::new(|| {
 });
 
 const TRACEBACK: &str = "Traceback (most recent call last)";
+/// SGLang's, of a process of its own.
+const CHILD_FAILED: &str = "Received sigquit from a child process";
 /// Lines with what a user sent or a model answered, which may be any words.
 const QUOTING_LINES: &[&str] = &[
     "Received request ",
@@ -227,7 +229,7 @@ const QUOTING_LINES: &[&str] = &[
 const WRAPPERS: &[&str] = &[
     "EngineDeadError",
     "died unexpectedly",
-    "Received sigquit from a child process",
+    CHILD_FAILED,
     "Scheduler hit an exception",
     "exiting due to model loading error",
     "terminate called after throwing",
@@ -844,11 +846,11 @@ impl<'a> Judge<'a> {
                     || self.fact("exit_code").is_some_and(|code| code != "0")
                     || self.lines.iter().any(ends_engine)
             }
-            // SGLang ends its own processes so, once one of them has failed.
+            // SGLang ends all its processes by SIGKILL once one of them has failed.
             "killed_by_others" => {
-                let lines = self.lines.iter().zip(&self.lives);
-                let mut own = lines.filter(|(_, life)| **life == c.life);
-                !own.any(|(line, _)| line.text.contains("Received sigquit from a child process"))
+                let before = self.lines[..c.at].iter().zip(&self.lives);
+                let mut own = before.filter(|(_, life)| **life == c.life);
+                !own.any(|(line, _)| line.text.contains(CHILD_FAILED))
             }
             "needs_little" => gib("needed").is_some_and(|needed| needed <= ORDINARY_HOST_GIB),
             "repeats" => {

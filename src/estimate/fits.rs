@@ -5,7 +5,6 @@ use super::{
     engines::{self, vllm},
     non_torch, unmodelled,
 };
-use crate::catalog::GpuModel;
 use crate::wording::count_noun;
 
 /// Why it does not start whatever the memory is.
@@ -21,31 +20,23 @@ pub(super) fn refusal(model: &Model, deployment: &Deployment) -> Option<String> 
         ));
     }
     let engine = deployment.engine;
-    let gpu = engines::gpu_model(deployment);
-    let own = gpu.and_then(GpuModel::compute_capability);
-    let is_below = |least: &f64| own.is_some_and(|own| own < *least);
-    let has = || {
-        let (name, own) = (gpu.map_or("", |g| &g.name), own.unwrap_or(0.0));
-        format!("and {name} has {own:.1}")
-    };
-    if let Some(least) = unmodelled::least_compute(engine).filter(is_below) {
-        return Some(format!(
-            "{} needs a GPU of compute capability {least:.1} or more, {}; llama.cpp and Ollama run on it",
-            engine.shown(),
-            has()
-        ));
-    }
     let method = deployment.quantization.as_deref().or(model.quant_method());
     let dtype = deployment.dtype.as_deref().unwrap_or("auto");
-    let methods = [method, Some(dtype)].into_iter().flatten();
-    for name in methods {
-        if let Some(least) = unmodelled::least_for(engine, name).filter(is_below) {
-            return Some(format!(
-                "{} runs {name} on GPUs of compute capability {least:.1} or more, {}",
-                engine.shown(),
-                has()
-            ));
-        }
+    for name in [Some("any"), method, Some(dtype)].into_iter().flatten() {
+        let Some(least) = unmodelled::missing_compute(deployment, name) else {
+            continue;
+        };
+        let gpu = engines::gpu_model(deployment)?;
+        let (what, instead) = match name {
+            "any" => (String::new(), "; llama.cpp and Ollama run on it"),
+            name => (format!(" for {name}"), ""),
+        };
+        return Some(format!(
+            "{} needs a GPU of compute capability {least:.1} or more{what}, and {} has {:.1}{instead}",
+            engine.shown(),
+            gpu.name,
+            gpu.compute_capability()?
+        ));
     }
     if matches!(dtype, "half" | "float16") && unmodelled::lacks_float16(deployment, &model.kind) {
         return Some(format!(

@@ -109,7 +109,7 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
         .and_then(|n| n.trim().parse().ok());
     let own_step = own_step.filter(|n| read.engine == EngineId::LlamaCpp && *n > 0);
     d.max_batched_tokens = read.count("max_num_batched_tokens")?.or(own_step);
-    // SGLang's prompts in one piece (server_args.py): a step has as many tokens as `max_prefill_tokens` allows.
+    // SGLang does not split prompts then (server_args.py): a step has as many tokens as `max_prefill_tokens` allows.
     if read.engine == EngineId::Sglang && read.text("max_num_batched_tokens") == Some("-1") {
         let longest = read.values.get("max_prefill_tokens");
         let longest = longest.and_then(|n| n.trim().parse().ok());

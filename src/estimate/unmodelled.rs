@@ -172,9 +172,8 @@ struct Written {
 #[serde(deny_unknown_fields)]
 struct WrittenEngine {
     versions: Option<[String; 2]>,
-    least_compute: Option<f64>,
     #[serde(default)]
-    least_for: BTreeMap<String, f64>,
+    least_compute: BTreeMap<String, f64>,
     #[serde(default)]
     no_float16: BTreeMap<String, String>,
     model: String,
@@ -227,24 +226,20 @@ fn engine_table(engine: EngineId) -> Option<&'static WrittenEngine> {
     found.map(|(_, table)| table)
 }
 
-/// The least compute capability of NVIDIA's on which the engine runs, where that is known.
-pub(super) fn least_compute(engine: EngineId) -> Option<f64> {
-    engine_table(engine)?.least_compute
+/// The least compute capability of NVIDIA's that the engine needs for a quantisation, a type of values or `any` model, where
+/// the GPU has less.
+pub(super) fn missing_compute(deployment: &Deployment, name: &str) -> Option<f64> {
+    let least = *engine_table(deployment.engine)?.least_compute.get(name)?;
+    let own = engines::gpu_model(deployment)?.compute_capability()?;
+    (own < least).then_some(least)
 }
 
-/// The same for a quantisation or a type of values.
-pub(super) fn least_for(engine: EngineId, name: &str) -> Option<f64> {
-    engine_table(engine)?.least_for.get(name).copied()
-}
-
-/// Whether the engine refuses to compute models of this kind in 16 bits that are no bfloat16.
+/// Whether the engine, which is vLLM, refuses to compute models of this kind in float16.
 pub(super) fn lacks_float16(deployment: &Deployment, kind: &str) -> bool {
     let Some(table) = engine_table(deployment.engine) else {
         return false;
     };
-    let version = deployment
-        .version
-        .unwrap_or(engines::vllm::version(deployment));
+    let version = vllm::version(deployment);
     table.no_float16.iter().any(|(since, kinds)| {
         Version::leading(since).is_some_and(|v| version >= v)
             && kinds.split_whitespace().any(|k| k == kind)
@@ -410,13 +405,13 @@ pub fn of_flags(engine: EngineId, values: &BTreeMap<String, String>) -> Vec<Unmo
             _ => format!("--{dashed}"),
         };
         let part_is_listed = matches!(effect(engine, name), Effect::Moves(_));
-        // Of a part that is not listed no value is known with which nothing moves.
-        let has_rest = part_is_listed || !name.contains('.');
+        // For a part that is not listed, no value is known with which nothing moves.
+        let knows_unset = part_is_listed || !name.contains('.');
         match effect(engine, if part_is_listed { name } else { own }) {
             Effect::None | Effect::Host => None,
             Effect::Unknown if variable => None,
             Effect::Unknown => Some(Unmodelled::unknown_flag(engine, own, &flag)),
-            Effect::Moves(found) if has_rest && is_unset(value, found.unless.as_deref()) => None,
+            Effect::Moves(found) if knows_unset && is_unset(value, found.unless.as_deref()) => None,
             Effect::Moves(found) => Some(Unmodelled::new(flag, found.moves, &found.terms)),
         }
     });

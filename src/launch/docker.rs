@@ -3,7 +3,7 @@
 use super::{Launch, LaunchEntrypoint};
 use crate::engine::argv::basename;
 use crate::engine::command::{
-    Command, is_container_client, is_unresolved, script_commands, unresolved,
+    Command, assignment, is_container_client, is_unresolved, script_commands, unresolved,
 };
 use crate::preset::GpuRequest;
 use crate::units::Bytes;
@@ -61,13 +61,12 @@ pub fn read_line(words: &[String]) -> Launch {
                 }));
             }
             _ => {
-                let begin = words.iter().take_while(|w| is_assignment(w)).count();
-                let (variables, argv) = words.split_at(begin);
+                let (variables, argv) = words.split_at(count_variables(words));
                 let mut launch = Launch {
                     argv: argv.to_vec(),
                     ..Launch::default()
                 };
-                for (name, value) in variables.iter().filter_map(|w| w.split_once('=')) {
+                for (name, value) in variables.iter().filter_map(|w| assignment(w)) {
                     launch.set_env(name, value);
                 }
                 all.push(launch);
@@ -81,12 +80,10 @@ pub fn read_line(words: &[String]) -> Launch {
     all.into_iter().nth(best).unwrap_or_default()
 }
 
-/// Whether a word before a command sets a variable: `NAME=value`.
-fn is_assignment(word: &str) -> bool {
-    word.split_once('=').is_some_and(|(name, _)| {
-        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    })
+/// How many words before a command set variables: `NAME=value`.
+fn count_variables(words: &[String]) -> usize {
+    let set = words.iter().take_while(|w| assignment(w).is_some());
+    set.count()
 }
 
 /// The words as a script: one with blanks in it is one already; of several a shell has taken the quotes away.
@@ -103,7 +100,7 @@ fn as_script(words: &[String]) -> String {
     }
     let mut text = String::new();
     let mut open = 0_i64;
-    let variables = words.iter().take_while(|w| is_assignment(w)).count();
+    let variables = count_variables(words);
     for (at, word) in words.iter().enumerate() {
         let brackets = |word: &str| word.matches("$(").count() as i64;
         let inside = open > 0;

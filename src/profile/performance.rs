@@ -65,7 +65,7 @@ pub(super) fn note_null_reasons(
         });
     };
     let silent = || format!("a {} bench does not report it", c.request.bench);
-    // It is the batch by its time.
+    // A latency bench's rate is calculated: batch size times output length, divided by the latency.
     let no_batch = || match (c.request.bench.as_str(), c.request.batch_size()) {
         ("latency", None) => "it is only known with --batch-size".to_owned(),
         _ => silent(),

@@ -140,8 +140,8 @@ impl Asked {
         if let (Some(asked), Some(most)) = (deployment.max_model_len, model.max_positions) {
             if asked > most {
                 let then = match deployment.named() {
-                    EngineId::Ollama => "Ollama takes those",
-                    EngineId::LlamaCpp => "llama-server gives no request more",
+                    EngineId::Ollama => "Ollama takes the model's",
+                    EngineId::LlamaCpp => "llama-server limits each request to the model's",
                     _ => "engines refuse this by default",
                 };
                 warnings.push(format!(
@@ -277,8 +277,8 @@ impl Words {
         let memory_env = recipe::recipe_of(engine.name).map(|r| r.memory_env.as_slice());
         let names_setting = |open: &str| {
             let variable = open.strip_suffix(" (from the shell)");
-            open.contains("env-file ")
-                || open.contains("env_file ")
+            open.starts_with("--env-file ")
+                || open.starts_with("env_file ")
                 || variable
                     .zip(memory_env)
                     .is_some_and(|(v, all)| all.iter().any(|m| m == v))

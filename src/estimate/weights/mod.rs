@@ -11,8 +11,7 @@ pub use stored::from_headers;
 use super::format::Scheme;
 use super::headers::Headers;
 use super::term::{Band, Component, Term};
-use super::{Deployment, EngineId, Model, Unknown, engines, unmodelled};
-use crate::catalog::GpuModel;
+use super::{Deployment, EngineId, Model, Unknown, unmodelled};
 use plan::{Allocation, Context, Made};
 use serde_json::{Map, Value, json};
 use shard::Shards;
@@ -230,11 +229,7 @@ pub fn value_bytes(model: &Model, deployment: &Deployment) -> Result<u64, Unknow
             // They load a model of 32 bits in 16 by default.
             EngineId::Vllm | EngineId::Sglang | EngineId::Tgi | EngineId::TensorRtLlm => {
                 // Where neither bfloat16 nor float16 can be had, vLLM takes the next (config/model.py, `_resolve_auto_dtype`).
-                let gpu = engines::gpu_model(deployment);
-                let capability = gpu.and_then(GpuModel::compute_capability);
-                let lacks_bfloat16 = unmodelled::least_for(deployment.engine, "bfloat16")
-                    .zip(capability)
-                    .is_some_and(|(least, own)| own < least);
+                let lacks_bfloat16 = unmodelled::missing_compute(deployment, "bfloat16").is_some();
                 if lacks_bfloat16 && unmodelled::lacks_float16(deployment, &model.kind) {
                     return Ok(4);
                 }

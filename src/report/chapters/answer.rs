@@ -34,8 +34,6 @@ use std::collections::BTreeSet;
 
 /// The gauge of documents that have no size of a device.
 const KV_POOL: &str = "KV pool";
-/// How a cell stands that an interrupted sweep did not come to.
-const NOT_RUN: &str = "not_run";
 /// The unit of what an engine sustains.
 const REQUESTS: &str = "concurrent requests";
 /// A pool of which less than this share was in use is larger than the load needs.
@@ -78,9 +76,12 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
                 }
             }
             let several = sentences.len() > 1;
-            let sentences = sentences.into_iter().map(|(name, sentence)| match several {
-                true => format!("{name}: {sentence}"),
-                false => sentence,
+            let sentences = sentences.into_iter().map(|(name, sentence)| {
+                if several {
+                    format!("{name}: {sentence}")
+                } else {
+                    sentence
+                }
             });
             // The documents leave out what failed, and runs of others that lie beside them; a run's gauge has its parts.
             let own = MemoryGauge::fullest_of(document_devices(material));
@@ -110,8 +111,7 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
                 answer.state = state_of_headroom(gauge.headroom_level()).0;
             }
             // What was not run may need more.
-            if answer.state == AnswerState::Safe && cells_of(material).any(|c| c.status == NOT_RUN)
-            {
+            if answer.state == AnswerState::Safe && cells_of(material).any(|c| c.is_not_run()) {
                 answer.state = AnswerState::Unknown;
             }
         }
@@ -159,8 +159,7 @@ pub(super) fn document_answers(material: &Material) -> Vec<(&'static str, &str, 
 
 /// The figures of the cells that were measured.
 fn measured_cells(material: &Material) -> impl Iterator<Item = RowFigures> {
-    let sweeps = material.sweeps.iter();
-    let cells = sweeps.flat_map(|s| SweepDocument::read_sweep(&s.document, &s.name).cells);
+    let cells = cells_of(material);
     cells.filter(SweepCell::is_done).map(|cell| cell.figures)
 }
 
@@ -215,11 +214,7 @@ fn has_failures(material: &Material) -> bool {
         let experiment = read_experiment(&stored.document);
         experiment.failed_levels().next().is_some()
     };
-    let cells = |stored: &StoredDocument| {
-        let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
-        sweep.cells.iter().any(SweepCell::is_failed)
-    };
-    material.experiments.iter().any(levels) || material.sweeps.iter().any(cells)
+    material.experiments.iter().any(levels) || cells_of(material).any(|c| c.is_failed())
 }
 
 /// `Safe: at most 1.38 GiB of 23.54 GiB in use (6 %), 22.16 GiB free.` Of a test in part failed: `The others are safe: …`.
@@ -394,16 +389,12 @@ fn answer_of_headroom(mut answer: Answer, run: &ReportRun, fullest: FullestDevic
     let peak = peak_sentence(p, &fullest);
     // A run without an end or without a load promises nothing.
     let (state, verdict) = match (&p.metadata.outcome, p.parameters.bench.as_str()) {
-        (RunEnd::Interrupted, _)
-            if state == AnswerState::Safe && p.memory_breakdown.total_measured_bytes.is_none() =>
-        {
-            (
-                AnswerState::Unknown,
-                format!("Interrupted before the peak was known: {peak}"),
-            )
-        }
         (RunEnd::Interrupted, _) if state == AnswerState::Safe => {
-            (AnswerState::Unknown, format!("Interrupted: {peak}"))
+            let when = match p.memory_breakdown.total_measured_bytes {
+                Some(_) => "Interrupted",
+                None => "Interrupted before the peak was known",
+            };
+            (AnswerState::Unknown, format!("{when}: {peak}"))
         }
         (RunEnd::Deadline, _) if state == AnswerState::Safe => (
             AnswerState::Unknown,
@@ -809,11 +800,12 @@ fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
     let all = counted_noun(sweep.cells.len(), "cell");
     let measured = sweep.cells.iter().filter(|c| c.is_done()).count();
     let failed: Vec<&SweepCell> = sweep.cells.iter().filter(|c| c.is_failed()).collect();
-    let not_run = sweep.cells.iter().filter(|c| c.status == NOT_RUN).count();
-    let mut text = match failed.len() {
-        0 if not_run > 0 => {
-            format!("Unfinished: {measured} of {all} measured, {not_run} not run")
-        }
+    let not_run = sweep.cells.iter().filter(|c| c.is_not_run()).count();
+    let (mut text, rest) = match not_run {
+        0 => (String::new(), String::new()),
+        n => ("Unfinished: ".to_owned(), format!(", {n} not run")),
+    };
+    text += &match failed.len() {
         0 => format!("{measured} of {all} measured"),
         n => {
             let causes = count_causes(&failed);
@@ -821,13 +813,10 @@ fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
                 0 => "none".to_owned(),
                 measured => measured.to_string(),
             };
-            let (begin, rest) = match not_run {
-                0 => ("", String::new()),
-                n => ("Unfinished: ", format!(", {n} not run")),
-            };
-            format!("{begin}{n} of {all} failed: {causes}; {measured} measured{rest}")
+            format!("{n} of {all} failed: {causes}; {measured} measured")
         }
     };
+    text += &rest;
     let is_skipped = |c: &&SweepCell| c.status == "skipped" && lacked_memory(c);
     let skipped: Vec<&SweepCell> = sweep.cells.iter().filter(is_skipped).collect();
     if !skipped.is_empty() {
@@ -893,7 +882,8 @@ fn is_within_noise(best: (&SweepCell, f64), next: (&SweepCell, f64)) -> bool {
 /// Whether there are sweeps of which cells were tried or skipped, and none was measured.
 fn nothing_measured(material: &Material) -> bool {
     let cells: Vec<SweepCell> = cells_of(material).collect();
-    let in_vain = |c: &SweepCell| matches!(c.status.as_str(), "failed" | "skipped" | NOT_RUN);
+    let in_vain =
+        |c: &SweepCell| matches!(c.status.as_str(), "failed" | "skipped") || c.is_not_run();
     let no_cell = cells.iter().any(in_vain) && !cells.iter().any(SweepCell::is_done);
     no_cell
         || has_failures(material) && measured_levels(material).next().is_none() && cells.is_empty()

@@ -61,11 +61,14 @@ fn write_run_settings(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
         .grid_of_rows("settings", "Settings of the engine");
     blocks.push(match table {
         Some(table) => ContentBlock::Table(table),
-        None if !c.ignored.is_empty() => ContentBlock::Text(
-            "No setting that was asked for was used (see the findings), and the engine reported none.".into(),
-        ),
         None => {
-            ContentBlock::Text("No setting was asked for, and the engine reported none.".into())
+            let asked = if c.ignored.is_empty() {
+                "was asked for"
+            } else {
+                "that was asked for was used (see the findings)"
+            };
+            let text = format!("No setting {asked}, and the engine reported none.");
+            ContentBlock::Text(text)
         }
     });
     let container = &run.profile.metadata.container;

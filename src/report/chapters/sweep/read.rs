@@ -97,6 +97,8 @@ pub(crate) const KV_USED: &CellFigure = &FIGURES[7];
 
 /// Settings of one cell that are read.
 const SETTINGS: usize = 200;
+/// The status of a cell that the sweep did not come to.
+const NOT_RUN: &str = "not_run";
 
 impl SweepDocument {
     /// Of a document that was read at `place`.
@@ -156,7 +158,7 @@ impl SweepCell {
             id: text_at(cell, "/cell").unwrap_or_default(),
             group: text_at(cell, "/group").unwrap_or_default(),
             model: text_at(cell, "/model").unwrap_or_else(|| "unknown model".into()),
-            status: status.unwrap_or_else(|| "not_run".into()),
+            status: status.unwrap_or_else(|| NOT_RUN.into()),
             cause: text_at(row, "/cause"),
             phase: text_at(row, "/phase"),
             message: text_at(row, "/message"),
@@ -172,6 +174,11 @@ impl SweepCell {
     /// Whether it was measured.
     pub fn is_done(&self) -> bool {
         self.status == "done"
+    }
+
+    /// Whether the sweep did not come to it.
+    pub fn is_not_run(&self) -> bool {
+        self.status == NOT_RUN
     }
 
     /// Whether it was tried and failed.
