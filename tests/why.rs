@@ -274,12 +274,23 @@ fn input_that_is_no_log_is_named() {
     let binary: Vec<u8> = (0..4000u32).map(|i| (i * 7 % 251) as u8).collect();
     let binary = write("binary", &binary);
     let packed = write("log.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\x03packed");
+    let profile = write(
+        "a.json",
+        b"{\n  \"profiler_version\": \"0.2.0\",\n  \"schema_version\": \"4.0\"}",
+    );
+    let recording = write(
+        "rec.jsonl",
+        b"{\"plimsoll_recording\":1,\"backend\":{}}\n{}\n",
+    );
     for verb in ["why", "parse"] {
         refused(&[verb, &empty], 3, "is empty: nothing was read");
         refused(&[verb, &binary], 2, "is binary, not a log");
         refused(&[verb, &packed], 2, "is compressed");
         refused(&[verb, &packed], 2, "`zcat ");
+        refused(&[verb, &profile], 2, "`plimsoll report ");
+        refused(&[verb, &recording], 2, "`plimsoll replay ");
     }
+    refused(&["report", &recording], 2, "`plimsoll replay` shows it");
     let log = write(
         "log",
         b"vllm: error: unrecognized arguments: --no-such-flag\n",

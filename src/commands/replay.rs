@@ -11,7 +11,9 @@ use crate::profile::{self, Profile};
 use crate::report::chart::ChartTimeline;
 use crate::report::lanes::{self, CaptureLog};
 use crate::report::terminal::{self, TimelineView};
-use crate::store::{ProfileFile, Recording, StoredCapture, bounded, find_profiles, read_profile};
+use crate::store::{
+    ProfileFile, Recording, StoredCapture, begins_recording, bounded, find_profiles, read_profile,
+};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::time::{MissedTickBehavior, interval};
@@ -229,8 +231,7 @@ fn ends_in_capture(folder: &Path) -> bool {
 
 /// Whether a file begins as `plimsoll record` begins one.
 fn is_recording(path: &Path) -> bool {
-    bounded::read_beginning(path, 4096)
-        .is_ok_and(|head| String::from_utf8_lossy(&head).contains("\"plimsoll_recording\""))
+    bounded::read_beginning(path, 4096).is_ok_and(|head| begins_recording(&head))
 }
 
 /// The one run that lies in a folder: its profile, or its capture where it has none.

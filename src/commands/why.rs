@@ -18,7 +18,7 @@ use crate::engine::recognise;
 use crate::error::{ExitCode, Failure};
 use crate::redact::Redactor;
 use crate::report::why::{WHY_DOCUMENT, WhyDocument, report_of_diagnosis};
-use crate::store::{StoredCapture, bounded};
+use crate::store::{StoredCapture, begins_recording, bounded};
 pub use checked::check_advice;
 use container::facts_of;
 pub use container::{diagnose_container, diagnose_removed, diagnose_stopped_life};
@@ -254,6 +254,20 @@ pub(super) fn check_beginning(named: &str, first: &[u8]) -> Result<(), Failure> 
     if let Some((_, unpack)) = PACKED.iter().find(|(magic, _)| first.starts_with(magic)) {
         return Err(Failure::usage(format!("{name} is compressed"))
             .hint(format!("unpack it first: `{unpack} {named} > FILE`")));
+    }
+    let starts_profile = || {
+        let head = String::from_utf8_lossy(&first[..first.len().min(4096)]);
+        head.starts_with('{') && head.contains("\"profiler_version\"")
+    };
+    let shown_by = match first {
+        recording if begins_recording(recording) => Some("replay"),
+        _ => starts_profile().then_some("report"),
+    };
+    if let Some(verb) = shown_by {
+        return Err(
+            Failure::usage(format!("{name} is a document of plimsoll, not a log"))
+                .hint(format!("`plimsoll {verb} {named}` shows it")),
+        );
     }
     let is_control = |byte: &&u8| byte.is_ascii_control() && !b"\0\n\t\r\x08\x1b".contains(byte);
     if first.iter().filter(is_control).count() * MOST_CONTROLS > first.len() {

@@ -58,6 +58,9 @@ struct EngineSetting {
     /// Values that this engine calls otherwise: vLLM's name to its own.
     #[serde(default)]
     values: BTreeMap<String, String>,
+    /// The only values that it takes, beside `auto`; none where that is not known, or differs by release.
+    #[serde(default)]
+    choices: Vec<String>,
 }
 
 /// A flag of `plimsoll estimate`.
@@ -133,6 +136,11 @@ impl Setting {
         let own = self.engines.get(engine.name);
         own.and_then(|e| e.values.get(value))
             .map_or(value, String::as_str)
+    }
+
+    /// The only values that an engine takes, beside `auto`; none where that is not known.
+    pub fn choices(&self, engine: EngineId) -> &[String] {
+        self.engines.get(engine.name).map_or(&[], |e| &e.choices)
     }
 
     /// The words that set it on the engine's command line, or the engine's variable as `NAME=value`.

@@ -3,7 +3,7 @@
 use super::case::{generation_of, version_of, versions_of};
 use super::host_memory::HostAsked;
 use super::{Deployment, EngineId, Lora, Unknown, Unmodelled, Version, unmodelled};
-use crate::engine::settings::{Setting, ValueKind};
+use crate::engine::settings::{SETTINGS, Setting, ValueKind};
 use std::collections::BTreeMap;
 
 /// vLLM's default rank of LoRA adapters (vLLM 0.11, config/lora.py).
@@ -83,6 +83,7 @@ impl Deployment {
 }
 
 fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
+    read.check_choices()?;
     d.tp = read.count("tensor_parallel_size")?.unwrap_or(d.tp);
     d.pp = read.count("pipeline_parallel_size")?.unwrap_or(d.pp);
     d.dp = read.count("data_parallel_size")?.unwrap_or(d.dp);
@@ -177,6 +178,26 @@ impl<'a> Read<'a> {
         let unset = |v: &str| v.is_empty() || v.eq_ignore_ascii_case("auto");
         let (name, value) = set.find(|(_, v)| !unset(v) && !self.is_printed_none(v))?;
         Some((format!("--{}", name.replace('_', "-")), value))
+    }
+
+    /// Refuses a value that the engine's parser of flags refuses.
+    fn check_choices(&self) -> Result<(), Unknown> {
+        for setting in SETTINGS.iter() {
+            let choices = setting.choices(self.engine);
+            let Some((flag, text)) = self.value(&setting.name).filter(|_| !choices.is_empty())
+            else {
+                continue;
+            };
+            if !choices
+                .iter()
+                .any(|c| c == text.trim_start_matches("torch."))
+            {
+                let engine = self.engine.shown();
+                let choices = choices.join(", ");
+                self.refuse::<()>(format!("`{flag} {text}`: {engine} takes {choices}"))?;
+            }
+        }
+        Ok(())
     }
 
     fn text(&self, name: &str) -> Option<&'a str> {
@@ -318,6 +339,33 @@ mod tests {
         assert_eq!(read(line).0.max_model_len, None);
         let line = "text-generation-launcher --model-id m --max-total-tokens 4096";
         assert_eq!(read(line).0.max_model_len, Some(4096));
+    }
+
+    #[test]
+    fn values_that_an_engines_parser_refuses_are_refused() {
+        let read = |engine: EngineId, name: &str, value: &str, illegal| {
+            let values = BTreeMap::from([
+                (name.to_owned(), value.to_owned()),
+                ("enable_lora".to_owned(), "true".to_owned()),
+            ]);
+            Deployment::from_settings(engine, &values, &values, illegal).map(|(d, _)| d.dtype)
+        };
+        let refused = IllegalValue::IsRefused;
+        let why = read(EngineId::Vllm, "dtype", "bf16", refused).unwrap_err();
+        let text = "`--dtype bf16`: vllm takes half, float16, bfloat16, float, float32";
+        assert_eq!(why.what, text);
+        assert!(read(EngineId::Vllm, "max_lora_rank", "7", refused).is_err());
+        for (engine, value) in [
+            (EngineId::Vllm, "auto"),
+            (EngineId::Vllm, "torch.bfloat16"),
+            (EngineId::Sglang, "half"),
+            // Which it takes is not known here.
+            (EngineId::Tgi, "bf16"),
+        ] {
+            assert!(read(engine, "dtype", value, refused).is_ok(), "{value}");
+        }
+        // What an engine printed it also took.
+        assert!(read(EngineId::Vllm, "dtype", "bf16", IllegalValue::IsUnset).is_ok());
     }
 
     fn names(deployment: &Deployment) -> Vec<&str> {

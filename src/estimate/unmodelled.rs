@@ -201,6 +201,9 @@ struct WrittenMove {
     /// It chooses kernels, or how ranks speak with each other.
     #[serde(default)]
     kernels: bool,
+    /// It is about CUDA graphs alone: with `--enforce-eager` it moves nothing.
+    #[serde(default)]
+    of_graphs: bool,
 }
 
 /// What a flag does to the GPU's memory.
@@ -389,6 +392,10 @@ pub fn unknown_flags(engine: EngineId, values: &BTreeMap<String, String>) -> Vec
 /// in no list of the engine.
 pub fn of_flags(engine: EngineId, values: &BTreeMap<String, String>) -> Vec<Unmodelled> {
     let off = without_graphs(engine, values);
+    let eager = Setting::named("enforce_eager").is_some_and(|setting| {
+        let set = setting.value(engine, values);
+        set.into_iter().any(|(_, value)| value == "true")
+    });
     let values = with_parts(values);
     let set = values
         .iter()
@@ -412,6 +419,7 @@ pub fn of_flags(engine: EngineId, values: &BTreeMap<String, String>) -> Vec<Unmo
             Effect::Unknown if variable => None,
             Effect::Unknown => Some(Unmodelled::unknown_flag(engine, own, &flag)),
             Effect::Moves(found) if knows_unset && is_unset(value, found.unless.as_deref()) => None,
+            Effect::Moves(found) if found.of_graphs && (eager || off.is_some()) => None,
             Effect::Moves(found) => Some(Unmodelled::new(flag, found.moves, &found.terms)),
         }
     });

@@ -9,10 +9,12 @@ pub mod shown;
 pub use docker::read_line;
 
 use crate::capture::ContainerFacts;
+use crate::engine::EngineId;
 use crate::engine::command::is_unresolved;
 use crate::engine::settings::looks_secret;
 use crate::preset::{GpuRequest, Preset};
 use crate::units::Bytes;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// A container, or a program of the host, as it is to be started.
@@ -115,6 +117,39 @@ impl Launch {
         self.env.extend(own);
     }
 
+    /// Takes the flags of the YAML file that `--config` names, as `open` reads it: vLLM's `FlexibleArgumentParser` and
+    /// SGLang's `ConfigArgumentMerger`. What the line sets itself comes later, and wins.
+    pub fn read_flag_file(&mut self, open: &dyn Fn(&str) -> Option<String>) {
+        let engine = self.server().and_then(|server| server.reader);
+        if !matches!(engine, Some(EngineId::Vllm | EngineId::Sglang)) {
+            return;
+        }
+        let is_named = |w: &String| w == "--config" || w.starts_with("--config=");
+        let Some(at) = self.argv.iter().position(is_named) else {
+            return;
+        };
+        let (name, end) = match self.argv[at].split_once('=') {
+            Some((_, name)) => (Some(name), at + 1),
+            None => (self.argv.get(at + 1).map(String::as_str), at + 2),
+        };
+        let host = name.and_then(|name| match self.image {
+            Some(_) => self.host_path(name),
+            None => Some(name.to_owned()),
+        });
+        let text = host.and_then(|host| open(&host));
+        let Some(flags) = text.and_then(|text| flags_of_file(&text)) else {
+            return;
+        };
+        self.argv.drain(at..end);
+        let is_server =
+            |w: &String| w == "serve" || w.ends_with("api_server") || w.ends_with("launch_server");
+        let after = self.argv.iter().rposition(is_server).map_or(0, |i| i + 1);
+        let words = &self.argv[after..];
+        let own = words.iter().position(|w| w.starts_with('-'));
+        let first = after + own.unwrap_or(words.len());
+        self.argv.splice(first..first, flags);
+    }
+
     /// A container as Docker describes it, running or not.
     pub fn of_facts(facts: ContainerFacts) -> Launch {
         let mut launch = Launch {
@@ -194,16 +229,20 @@ impl Launch {
     /// The model's place on the host, where it is a path within a mount whose source is known.
     pub fn host_model(&self, model: Option<String>) -> Option<String> {
         let model = model?;
-        let mounts = self.mounts.iter().map(|m| short_mount(m));
-        let mapped = mounts.into_iter().find_map(|mount| {
+        Some(self.host_path(&model).unwrap_or(model))
+    }
+
+    /// Where a path of the container lies on the host, within a mount whose source is known.
+    fn host_path(&self, inner: &str) -> Option<String> {
+        self.mounts.iter().find_map(|mount| {
+            let mount = short_mount(mount);
             let mut parts = mount.split(':');
             let (source, target) = (parts.next()?, parts.next()?);
-            let rest = model.strip_prefix(target.trim_end_matches('/'))?;
+            let rest = inner.strip_prefix(target.trim_end_matches('/'))?;
             let inside = rest.is_empty() || rest.starts_with('/');
             let path = source.starts_with(['/', '.']) && !is_unresolved(source);
             (inside && path).then(|| format!("{}{rest}", source.trim_end_matches('/')))
-        });
-        Some(mapped.unwrap_or(model))
+        })
     }
 
     /// The GPUs that a server on `count` of them takes, by number or id: the first that it sees.
@@ -269,6 +308,25 @@ impl Launch {
             }
         }
     }
+}
+
+/// The flags of a YAML file: `true` is the flag alone, a list several words, an object JSON; `None` for no object.
+fn flags_of_file(text: &str) -> Option<Vec<String>> {
+    let all: serde_json::Map<String, Value> = serde_yaml::from_str(text).ok()?;
+    let word = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let flags = all.iter().flat_map(|(key, value)| {
+        let flag = format!("--{}", key.replace('_', "-"));
+        match value {
+            Value::Null | Value::Bool(false) => Vec::new(),
+            Value::Bool(true) => vec![flag],
+            Value::Array(items) => [flag].into_iter().chain(items.iter().map(word)).collect(),
+            other => vec![flag, word(other)],
+        }
+    });
+    Some(flags.collect())
 }
 
 /// A mount as `-v` writes it; `--mount` names its parts.

@@ -263,6 +263,16 @@ pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
             *parts.entry(part_of_term(term.component)).or_default() += bytes;
         }
         *parts.entry(Part::Runtime).or_default() += page.outside_bytes;
+        // The cache of such an engine is as large as what is asked for; the term is that of one request.
+        let asked = match &page.reading {
+            Known::Value(reading) if reading.on.is_some_and(|on| on.grows) => {
+                reading.request.saturating_mul(page.concurrency.max(1))
+            }
+            _ => 0,
+        };
+        let cache = parts.entry(Part::KvCache).or_default();
+        let further = asked.saturating_sub(*cache);
+        *cache += further;
         parts.retain(|_, bytes| *bytes > 0);
         let others = (page.shared.as_ref()).map_or(gpu.in_use_bytes, |s| s.beside_main_bytes);
         if others > 0 {
@@ -270,9 +280,9 @@ pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
         }
         MemoryGauge {
             label: gpu.name.clone(),
-            used_bytes: used
-                .saturating_add(page.outside_bytes)
-                .saturating_add(others),
+            used_bytes: [further, page.outside_bytes, others]
+                .into_iter()
+                .fold(used, u64::saturating_add),
             total_bytes: gpu.total_bytes,
             parts,
         }

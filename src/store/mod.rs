@@ -20,7 +20,7 @@ pub use profiles::{
     read_document, read_profile,
 };
 pub use reader::StoredCapture;
-pub use recording::{Recording, RecordingHeader, RecordingWriter};
+pub use recording::{Recording, RecordingHeader, RecordingWriter, begins_recording};
 pub use state::SharedFile;
 pub use writer::CaptureWriter;
 

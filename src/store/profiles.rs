@@ -1,5 +1,6 @@
 //! Profiles as files: one read with care, or all that lie in a folder.
 
+use super::recording::begins_recording;
 use super::{StoredCapture, bounded};
 use crate::error::Failure;
 use crate::profile::{Profile, SCHEMA_VERSION};
@@ -55,6 +56,9 @@ fn no_profile(path: &Path, why: &str) -> Failure {
 ///
 /// They are no profile; the message contains the reason.
 pub fn parse_profile(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> {
+    if begins_recording(bytes) {
+        return Err(no_profile(path, "it is a recording").hint("`plimsoll replay` shows it"));
+    }
     let document: Value = bounded::parse_json(bytes).map_err(|e| {
         let why = if e.is_data() {
             "it is too large"

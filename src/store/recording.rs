@@ -38,6 +38,12 @@ struct Footer {
     sampling: SamplingFacts,
 }
 
+/// Whether a file begins as `plimsoll record` begins one. `head`: its first bytes.
+pub fn begins_recording(head: &[u8]) -> bool {
+    let head = &head[..head.len().min(4096)];
+    String::from_utf8_lossy(head).contains("\"plimsoll_recording\"")
+}
+
 /// A recording, read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recording {

@@ -45,6 +45,60 @@ fn variables_of_a_line_and_of_its_files_count() {
 }
 
 #[test]
+fn the_file_of_flags_counts_and_the_line_wins() {
+    let flags = file(
+        "model: Qwen/Qwen3-8B\nmax_model_len: 4096\ntensor-parallel-size: 2\nenforce-eager: true\n",
+    );
+    let config = flags.path().to_str().unwrap();
+    let gpu = ["--gpu", "H100", "--"];
+    let serve = |more: &[&str]| document(&[&gpu[..], &["vllm", "serve"], more].concat());
+    let same = ["Qwen/Qwen3-8B", "-tp", "2", "--enforce-eager"];
+    let read = serve(&["--config", config, "--max-model-len", "8192"]);
+    let written = serve(&[&same[..], &["--max-model-len", "8192"]].concat());
+    assert_eq!(read["terms"], written["terms"]);
+    assert_eq!(read["max_model_len"], json!(8192));
+    // In a container it is the file that is mounted there.
+    let mount = format!("{config}:/serve.yaml:ro");
+    let docker = ["docker", "run", "--gpus", "all", "-v", &mount];
+    let image = ["vllm/vllm-openai:v0.19.1", "--config=/serve.yaml"];
+    let inside = document(&[&gpu[..], &docker, &image].concat());
+    assert_eq!(inside["max_model_len"], json!(4096));
+    let absent = refused(
+        &[&gpu[..], &["vllm", "serve", "--config", "/absent"]].concat(),
+        2,
+    );
+    assert!(
+        absent.contains("`--config /absent` cannot be read"),
+        "{absent}"
+    );
+}
+
+#[test]
+fn a_repository_of_llama_cpp_without_a_tag_is_its_usual_file() {
+    let weights = |name: &str| {
+        let line = ["--gpu", "RTX 4090", "--", "llama-server", "-c", "8192"];
+        term_bytes(&document(&[&line[..], &["-hf", name]].concat()), "weights")
+    };
+    let repository = "unsloth/Qwen3-8B-GGUF";
+    assert_eq!(
+        weights(repository),
+        weights(&format!("{repository}:Q4_K_M"))
+    );
+}
+
+#[test]
+fn sizes_of_graphs_move_nothing_where_there_are_none() {
+    let fits = |more: &[&str]| {
+        let line = ["--gpu", "H100", "--", "vllm", "serve", "Qwen/Qwen3-8B"];
+        document(&[&line[..], more].concat())["fits"].clone()
+    };
+    let sizes = ["--cudagraph-capture-sizes", "1,2,4"];
+    assert_eq!(fits(&sizes), Value::Null);
+    let eager = [&sizes[..], &["--enforce-eager"]].concat();
+    assert_eq!(fits(&eager), json!(true));
+}
+
+#[test]
 fn a_step_without_an_end_holds_back_more() {
     let line = [
         "--gpu",

@@ -59,6 +59,14 @@ impl Region {
         Ok(Region { start: start.cast(), bytes, device: None })
     }
 
+    /// Has the kernel write it to swap, where there is some.
+    fn page_out(&self) {
+        if self.device.is_none() && self.bytes > 0 {
+            // SAFETY: advice about the mapping that `reserve` made.
+            unsafe { libc::madvise(self.start.cast(), self.bytes, libc::MADV_PAGEOUT) };
+        }
+    }
+
     /// The same of a device.
     pub fn on(device: Device, bytes: usize) -> io::Result<Region> {
         if device == Device::Cpu || bytes == 0 {
@@ -123,6 +131,9 @@ impl Engine {
         thread::sleep(Duration::from_millis(truth.pause_ms));
         let mut weights = Region::on(truth.device, truth.weights_bytes)?;
         touch_over(&mut weights, Duration::from_millis(truth.load_ms));
+        if std::env::var_os("REFERENCE_PAGE_OUT").is_some() {
+            weights.page_out();
+        }
         phases.enter(Phase::WeightsLoaded, "");
         thread::sleep(Duration::from_millis(truth.settle_ms));
 

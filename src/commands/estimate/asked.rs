@@ -16,13 +16,14 @@ use crate::launch::{Launch, recipe};
 use crate::preset::GpuRequest;
 use crate::report::layout::grouped_count;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// More GPUs than any cluster has: a larger product of the parallel sizes is a typing error.
 const MOST_GPUS: u64 = 1 << 20;
 
 /// What a tag of Ollama's library holds where it names no format (llama3.1, qwen3, gemma3 and mistral of 2025 and 2026;
-/// those before 2024 have Q4_0).
-const OLLAMA_FORMAT: &str = "Q4_K_M";
+/// those before 2024 have Q4_0), and which file of a repository llama.cpp takes where none is named (common/arg.cpp, `-hf`).
+const USUAL_FORMAT: &str = "Q4_K_M";
 
 /// TGI takes as many tokens as fit from here on, where none are given.
 const TGI_FITS: Version = Version::new(3, 0, 0);
@@ -74,11 +75,28 @@ impl Asked {
         let name = (args.model_word.as_ref())
             .or(args.model.as_ref())
             .or(words.model.as_ref());
+        let lacks_tag = |name: &&String| {
+            deployment.named() == EngineId::LlamaCpp
+                && name.to_ascii_lowercase().ends_with("-gguf")
+                && !Path::new(name.as_str()).exists()
+        };
+        let tagged = name.filter(lacks_tag).map(|name| {
+            warnings.push(format!(
+                "no file of `{name}` is named: counted as {USUAL_FORMAT}, which llama.cpp takes where it is there"
+            ));
+            format!("{name}:{USUAL_FORMAT}")
+        });
+        let name = tagged.as_ref().or(name);
         let draft = match args.draft_model.as_ref().or(words.draft.as_ref()) {
             Some(name) => Some(model::find(name, args.online)?.model),
             None => None,
         };
-        let loaded = model::of(args, name.map(String::as_str))?;
+        let loaded = model::of(args, name.map(String::as_str)).map_err(|why| {
+            match words.flag_file.filter(|_| name.is_none()) {
+                Some(file) => why.hint(format!("`--config {file}` cannot be read here")),
+                None => why,
+            }
+        })?;
         warnings.extend(loaded.warnings);
         let model = loaded.model;
         let format_is_named = loaded.quantization.is_some();
@@ -111,9 +129,9 @@ impl Asked {
             || loaded.headers.is_some()
             || model.quant_method() == Some("mxfp4");
         if deployment.named() == EngineId::Ollama && !says_format {
-            deployment.quantization = Some(OLLAMA_FORMAT.to_owned());
+            deployment.quantization = Some(USUAL_FORMAT.to_owned());
             warnings.push(format!(
-                "no format is named: counted as {OLLAMA_FORMAT}, as most of Ollama's default tags are; --quantization F16 counts another"
+                "no format is named: counted as {USUAL_FORMAT}, as most of Ollama's default tags are; --quantization F16 counts another"
             ));
         }
         if let Some(draft) = &draft {
@@ -244,6 +262,8 @@ struct Words {
     model: Option<String>,
     draft: Option<String>,
     gpus: GpuRequest,
+    /// The file of its `--config`, where that could not be read.
+    flag_file: Option<String>,
     warnings: Vec<String>,
 }
 
@@ -300,6 +320,7 @@ impl Words {
             deployment,
             model: own.model,
             gpus: own.gpus,
+            flag_file: own.values.get("config").cloned(),
             draft,
             warnings,
         })

@@ -43,7 +43,12 @@ pub fn no_engine(launches: &[Launch]) -> Failure {
 /// A file or container that cannot be read.
 pub fn read_launches(args: &EstimateArgs) -> Result<Vec<Launch>, Failure> {
     if let Some(file) = &args.compose {
-        return read_compose(file);
+        let mut services = read_compose(file)?;
+        let folder = file.parent().unwrap_or(Path::new(""));
+        for service in &mut services {
+            service.read_flag_file(&|name| read_text(&folder.join(name)).ok());
+        }
+        return Ok(services);
     }
     if let Some(file) = &args.manifest {
         let containers = kubernetes::read_manifest(&read_text(file)?);
@@ -55,7 +60,9 @@ pub fn read_launches(args: &EstimateArgs) -> Result<Vec<Launch>, Failure> {
     if args.words.is_empty() {
         return Ok(Vec::new());
     }
-    Ok(vec![read_line(&args.words)])
+    let mut line = read_line(&args.words);
+    line.read_flag_file(&|file| read_text(Path::new(file)).ok());
+    Ok(vec![line])
 }
 
 /// What a line starts, with the variables of the files that it names.

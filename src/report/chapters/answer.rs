@@ -240,7 +240,7 @@ fn describe_headroom(gauge: &MemoryGauge, others_failed: bool, one_limit: bool) 
     )
 }
 
-/// The best figures of the only document: of a sweep, an experiment, a load line.
+/// The best figures of sweeps, of one experiment, or of one load line.
 fn document_figures(material: &Material) -> Vec<KeyFigure> {
     let figure = |label: &str, value: Option<f64>, unit: &str| {
         let value = value.filter(|v| v.is_finite())?;
@@ -261,8 +261,8 @@ fn document_figures(material: &Material) -> Vec<KeyFigure> {
         &material.load_lines[..],
     );
     let all = match documents {
-        ([stored], [], []) => {
-            let cells = SweepDocument::read_sweep(&stored.document, &stored.name).cells;
+        ([_, ..], [], []) if !material.compare || material.sweeps.len() == 1 => {
+            let cells: Vec<SweepCell> = cells_of(material).collect();
             [
                 ("Best throughput", THROUGHPUT, highest),
                 ("Lowest mean latency", LATENCY_OF_CELL, lowest),

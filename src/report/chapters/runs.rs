@@ -17,7 +17,9 @@ pub(super) fn add_run_blocks(
     runs: &[ReportRun],
     sources: &mut Sources,
 ) {
-    let columns: Vec<TableColumn> = vec![
+    let counts_prompts = |run: &ReportRun| words::counts_prompts(&run.profile);
+    let some_count_prompts = runs.iter().any(counts_prompts);
+    let mut columns: Vec<TableColumn> = vec![
         column("run", "run"),
         column("model", "model"),
         column("engine", "engine"),
@@ -30,10 +32,15 @@ pub(super) fn add_run_blocks(
         number_column("activations, GiB", "activations_gib"),
         number_column("overhead, GiB", "overhead_gib"),
         number_column("unexplained, GiB", "unexplained_gib"),
-        number_column("tokens/s", "tokens_per_second"),
+        number_column("generated tokens/s", "tokens_per_second"),
         number_column("mean latency, ms", "mean_latency_ms"),
         column("ended", "outcome"),
     ];
+    let rate_at = columns.len() - 3;
+    if some_count_prompts {
+        let title = "prompt and generated tokens/s";
+        columns.insert(rate_at + 1, number_column(title, "total_tokens_per_second"));
+    }
     let rows = runs.iter().map(|run| {
         let p = &run.profile;
         let l = p.latency_stats.as_ref();
@@ -48,7 +55,19 @@ pub(super) fn add_run_blocks(
             Some(_) => format!("{} (simulated)", run.name),
             None => run.name.clone(),
         };
-        vec![
+        let rate = f.reported_cell(
+            "tokens/s",
+            bench,
+            (l.and_then(|l| l.tokens_per_second), super::summary::TOKENS),
+        );
+        let (generated, all) = if counts_prompts(run) {
+            let why = "the bench counts the tokens of prompts, too";
+            (TableCell::missing_cell(why), rate)
+        } else {
+            let why = "the table's rate of this run is of generated tokens";
+            (rate, TableCell::missing_cell(why))
+        };
+        let mut row = vec![
             TableCell::text_cell(name),
             TableCell::text_cell(words::model_label(p)),
             TableCell::text_cell(words::engine_label(p)),
@@ -65,18 +84,18 @@ pub(super) fn add_run_blocks(
             f.part_cell(Component::Activations),
             f.overhead_cell(),
             f.part_cell(Component::Unexplained),
-            f.reported_cell(
-                "tokens/s",
-                bench,
-                (l.and_then(|l| l.tokens_per_second), super::summary::TOKENS),
-            ),
+            generated,
             f.reported_cell(
                 "mean latency, ms",
                 bench,
                 (l.and_then(|l| l.mean_latency_ms), super::summary::LATENCY),
             ),
             TableCell::text_cell(words::outcome_label(&p.metadata.outcome)),
-        ]
+        ];
+        if some_count_prompts {
+            row.insert(rate_at + 1, all);
+        }
+        row
     });
     let grid = Grid {
         id: "runs".into(),

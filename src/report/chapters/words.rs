@@ -253,14 +253,20 @@ pub(super) fn default_title(material: &Material) -> String {
 
 /// What `tokens_per_second` counts.
 pub(super) fn tokens_unit(profile: &Profile) -> &'static str {
-    let Some(l) = &profile.latency_stats else {
-        return "tokens/s";
-    };
-    let generated = (l.repeats.iter()).any(|r| r.result.output_tokens_per_second.is_some());
-    match (l.bench, generated) {
-        (LoadKind::Throughput, false) => "tokens/s, prompt and generated",
-        _ => "generated tokens/s",
+    match &profile.latency_stats {
+        None => "tokens/s",
+        Some(_) if counts_prompts(profile) => "tokens/s, prompt and generated",
+        Some(_) => "generated tokens/s",
     }
+}
+
+/// Whether `tokens_per_second` counts the tokens of prompts, too.
+pub(super) fn counts_prompts(profile: &Profile) -> bool {
+    profile.latency_stats.as_ref().is_some_and(|l| {
+        let rates = l.repeats.iter();
+        let mut generated = rates.filter_map(|r| r.result.output_tokens_per_second);
+        l.bench == LoadKind::Throughput && generated.next().is_none()
+    })
 }
 
 /// What a latency is of.
