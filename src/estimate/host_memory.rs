@@ -33,6 +33,15 @@ pub struct HostPart {
 const HICACHE_RATIO: f64 = 2.0;
 
 impl HostAsked {
+    /// The settings that are numbers, of GiB or, of the ratio, of pools.
+    pub(super) const NUMBERS: [&str; 5] = [
+        "cpu_offload_gb",
+        "swap_space",
+        "kv_offloading_size",
+        "hicache_size",
+        "hicache_ratio",
+    ];
+
     /// As an engine's settings ask for it.
     pub fn read(engine: EngineId, values: &BTreeMap<String, String>) -> HostAsked {
         let number = |name: &str| {

@@ -84,6 +84,15 @@ impl Deployment {
 
 fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
     read.check_choices()?;
+    for name in HostAsked::NUMBERS {
+        let text = read.values.get(name).map_or("", |text| text.trim());
+        let unset =
+            text.is_empty() || ["auto", "none"].contains(&text.to_ascii_lowercase().as_str());
+        if !unset && text.parse::<f64>().is_err() {
+            let flag = name.replace('_', "-");
+            read.refuse::<()>(format!("invalid number in `--{flag} {text}`"))?;
+        }
+    }
     d.tp = read.count("tensor_parallel_size")?.unwrap_or(d.tp);
     d.pp = read.count("pipeline_parallel_size")?.unwrap_or(d.pp);
     d.dp = read.count("data_parallel_size")?.unwrap_or(d.dp);
@@ -355,6 +364,8 @@ mod tests {
         let text = "`--dtype bf16`: vllm takes half, float16, bfloat16, float, float32";
         assert_eq!(why.what, text);
         assert!(read(EngineId::Vllm, "max_lora_rank", "7", refused).is_err());
+        assert!(read(EngineId::Vllm, "cpu_offload_gb", "10GiB", refused).is_err());
+        assert!(read(EngineId::Vllm, "cpu_offload_gb", "2.5", refused).is_ok());
         for (engine, value) in [
             (EngineId::Vllm, "auto"),
             (EngineId::Vllm, "torch.bfloat16"),
