@@ -101,7 +101,7 @@ Examples:
   plimsoll estimate --gpu H100 -- vllm serve Qwen/Qwen3-8B -tp 2
   plimsoll estimate --batch cases.jsonl --json
 
-Exit codes: 0 estimated, 3 not enough information (stderr names what is missing), 6 with --check-oom: it does not fit";
+Exit codes: 0 estimated, 2 a wrong flag, file or model, 3 not enough information (with --check-oom and --risk also where the verdict is unknown), 6 with --check-oom: it does not fit";
 
 pub const COMPARE: &str = "\
 Every difference is the second minus the first. With --calc-*: profiles against calculated figures.

@@ -72,11 +72,13 @@ fn judge_by_baseline(console: &Console, args: &CompareArgs) -> anyhow::Result<Ex
     };
     let new = read_subject(new)?;
     let found = find_profiles(&args.against)?;
-    let mut repeats = Vec::new();
+    let (mut repeats, mut same_run) = (Vec::new(), 0);
     for file in &found.files {
         match read_subject(file) {
             // The new one may lie beside its baseline.
-            Ok(subject) if subject.who.run_id == new.who.run_id && new.who.run_id.is_some() => {}
+            Ok(subject) if subject.who.run_id == new.who.run_id && new.who.run_id.is_some() => {
+                same_run += 1;
+            }
             Ok(subject) => repeats.push(subject),
             Err(failure) if found.named.contains(file) => return Err(failure.into()),
             Err(_) => {}
@@ -88,8 +90,15 @@ fn judge_by_baseline(console: &Console, args: &CompareArgs) -> anyhow::Result<Ex
             "--against has {} to learn tolerances from, and needs {FEWEST_REPEATS}",
             count_noun(repeats.len(), "profile")
         );
-        Failure::usage(text)
-            .hint("profile the baseline a few times, or compare two profiles with --fail-on")
+        let failure = Failure::usage(text)
+            .hint("profile the baseline a few times, or compare two profiles with --fail-on");
+        match same_run {
+            0 => failure,
+            n => failure.hint(format!(
+                "{} left out: the run that is judged",
+                count_noun(n, "profile")
+            )),
+        }
     })?;
     let mut pair = Pair::compare_subjects(median, &new);
     check_comparable(args, &pair)?;

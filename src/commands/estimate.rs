@@ -149,10 +149,16 @@ fn print_page(
     if let (Some(map), Value::Object(own)) = (shown.as_object_mut(), serde_json::to_value(page)?) {
         map.extend(own);
         map.insert("risk".into(), json!(risk));
-        map.insert(
-            "verdict".into(),
-            json!(report::answer_of_estimate(page).verdict),
-        );
+        let verdict = report::answer_of_estimate(page).verdict;
+        if let Some(shared) = &page.shared {
+            map.insert("fits".into(), json!(shared.fits));
+            map.insert("reason".into(), json!(verdict));
+        }
+        if let report::Known::Value(Reading { on: Some(on), .. }) = &page.reading {
+            let at_once = (on.concurrency * 100.0).round() / 100.0;
+            map.insert("max_concurrency".into(), json!(at_once));
+        }
+        map.insert("verdict".into(), json!(verdict));
         if let Some(found) = solved {
             // A share is a fraction; all else that is solved for is counted.
             let value = found.value.map(|v| match found.what {

@@ -161,6 +161,11 @@ async fn dry_run(
     } else {
         console.print_report(&plan_report(&plan, &forecast, console.is_verbose()))?;
     }
+    if let Some(percent) = args.adaptive {
+        console.print_note(&format!(
+            "--adaptive leaves out cells that their neighbours give within {percent} %: these are the most"
+        ));
+    }
     let runtime = runtime?;
     let look = preflight::check_needs(&runtime, &plan, options.memory, &args.results.dir, stop);
     let found = look.await?;

@@ -77,6 +77,11 @@ async fn tune(
         ..sweep_options(&args.flags, false, "a tuning")?
     };
     let (machines, flags) = (&args.machines, &args.flags);
+    if flags.dry_run && args.resume.is_some() {
+        return Err(Failure::usage("--dry-run shows the plan of a new search")
+            .hint("leave --resume out, or --dry-run")
+            .into());
+    }
     let shard = RunPlace::parse_shard(machines)?;
     let elsewhere = machines.submit.is_some() || machines.docker_host.is_some();
     let named = args.resume.as_ref().filter(|p| !p.as_os_str().is_empty());
@@ -99,7 +104,8 @@ async fn tune(
         limits,
         max_starts: args
             .max_starts
-            .map_or_else(|| default_starts(candidates), |n| n as usize),
+            .map_or_else(|| default_starts(candidates), |n| n as usize)
+            .min(candidates),
     };
     if let Some(path) = joined {
         return asked.answer_joined(console, path);
@@ -127,7 +133,7 @@ async fn tune(
         if flags.json {
             console.print_json(&plan_document(&choice, &search, asked.max_starts, &unfit))?;
         } else {
-            let plan = describe_plan(&choice, &search, asked.max_starts, &unfit);
+            let plan = describe_plan(&choice, &search, asked.max_starts, &unfit, shard);
             console.write_data(plan.as_bytes())?;
         }
         return Ok(ExitCode::Done);
@@ -581,7 +587,13 @@ async fn what_does_not_fit(
         .filter_map(|(candidate, group)| {
             let verdict = verdicts.get(&group.id)?;
             let why = || (candidate, format!("it does not fit: {}", verdict.why));
-            (verdict.answer == Answer::DoesNotFit).then(why)
+            let too_long = group
+                .server
+                .refused_length(choice.lengths.input, choice.lengths.output);
+            match too_long {
+                Some(why) => Some((candidate, why)),
+                None => (verdict.answer == Answer::DoesNotFit).then(why),
+            }
         });
     let excluded: BTreeMap<usize, String> = refused.collect();
     match excluded.values().next() {
@@ -780,9 +792,11 @@ fn describe_plan(
     search: &TuningSearch<'_>,
     max_starts: usize,
     unfit: &BTreeMap<usize, String>,
+    shard: Option<Shard>,
 ) -> String {
+    let part = shard.map_or(String::new(), |part| format!(", part {part} of it"));
     let mut text = format!(
-        "tune {}: {} of {}, {} at most\n",
+        "tune {}{part}: {} of {}, {} at most\n",
         choice.name,
         counted_noun(choice.servers.len(), "combination"),
         counted_noun(choice.space.axes.len(), "setting"),
@@ -801,6 +815,8 @@ fn describe_plan(
     if let Some(first) = search.next_candidate() {
         let words = choice.space.describe_candidate(first.candidate);
         text.push_str(&format!("  first start: {words}\n"));
+    } else if shard.is_some() {
+        text.push_str("  No start falls to this part.\n");
     }
     for (candidate, why) in unfit {
         let words = choice.space.describe_candidate(*candidate);

@@ -64,7 +64,9 @@ pub fn is_extrapolated(deployment: &Deployment) -> bool {
 /// Whether few runs like it were measured at all, so that no risk is low.
 pub fn has_few_runs(deployment: &Deployment) -> bool {
     let named = deployment.versions.is_none() && deployment.speculation.is_none();
-    is_extrapolated(deployment) || !named || deployment.host.weights > 0
+    // All measurements are of NVIDIA's.
+    let foreign = engines::gpu_model(deployment).is_some_and(|g| g.vendor != "NVIDIA");
+    is_extrapolated(deployment) || !named || foreign || deployment.host.weights > 0
 }
 
 /// Whether no run of the engine was measured, here or by the user, so that no risk is low.

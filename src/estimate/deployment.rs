@@ -78,6 +78,8 @@ pub struct Deployment {
     pub vllm_v0: Option<bool>,
     /// GPUs that its container gets, where the line that starts it says so.
     pub given_gpus: Option<u64>,
+    /// Flags that its release does not have, a sentence for each: it does not start.
+    pub lacking_flags: Vec<String>,
     /// It runs on the host's processors: no GPU allocator rounds its allocations.
     pub on_cpu: bool,
     /// What was asked for, moves memory and is not modelled.
@@ -150,6 +152,7 @@ impl Deployment {
             second_runner: None,
             vllm_v0: None,
             given_gpus: None,
+            lacking_flags: Vec::new(),
             on_cpu: false,
             unmodelled: Vec::new(),
             own: OwnRuns::default(),

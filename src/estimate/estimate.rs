@@ -479,6 +479,7 @@ fn of_release(
     shared_host::judge_rest(&mut estimate, deployment);
     if let Some(why) = fits::refusal(model, deployment) {
         estimate.fits = Some(false);
+        estimate.max_concurrency = Ok(0.0);
         estimate.warnings.push(format!("it will not start: {why}"));
         estimate.reason = why;
     }

@@ -12,10 +12,13 @@ pub(super) fn refusal(model: &Model, deployment: &Deployment) -> Option<String> 
     if deployment.on_cpu {
         return None;
     }
+    if let Some(lacks) = deployment.lacking_flags.first() {
+        return Some(lacks.clone());
+    }
     let needed = deployment.gpus();
     if let Some(given) = deployment.given_gpus.filter(|given| *given < needed) {
         return Some(format!(
-            "the container gets {}, the engine needs {needed}",
+            "the engine gets {} and needs {needed}",
             count_noun(given, "GPU")
         ));
     }

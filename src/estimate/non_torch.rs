@@ -81,8 +81,8 @@ pub struct NonTorch {
 /// What a deployment takes beside PyTorch.
 pub fn of(deployment: &Deployment) -> NonTorch {
     let gib = |g: f64| (g * (1u64 << 30) as f64) as u64;
-    // Stages of a pipeline speak with each other by NCCL as well.
-    let tp = deployment.tp.max(1) * deployment.pp.max(1);
+    // Stages of a pipeline and experts of several replicas speak with each other by NCCL as well.
+    let tp = (deployment.tp.max(1) * deployment.pp.max(1)).max(deployment.ep);
     let context = if tp > 1 { CONTEXT_TP_GIB } else { CONTEXT_GIB };
     if deployment.engine != EngineId::Vllm {
         return NonTorch {

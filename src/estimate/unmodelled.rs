@@ -341,13 +341,18 @@ fn with_parts(values: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     all
 }
 
-/// A sentence for each flag that the engine's release does not have: it refuses to start with it.
+/// A sentence for each flag that the engine's release, or the newest that is known, does not have: it refuses to start with
+/// it.
 pub fn foreign_flags(
     engine: EngineId,
     version: Option<Version>,
     values: &BTreeMap<String, String>,
 ) -> Vec<String> {
-    let (Some(table), Some(version)) = (engine_table(engine), version) else {
+    let Some(table) = engine_table(engine) else {
+        return Vec::new();
+    };
+    let newest = || Version::leading(&table.versions.as_ref()?[1]);
+    let Some(version) = version.or_else(newest) else {
         return Vec::new();
     };
     let lists = |words: &str, name: &str| words.split_whitespace().any(|w| w == name);

@@ -63,6 +63,15 @@ fn read_model_spec(spec: &Value) -> Launch {
     if spec.get("hf_token").is_some() {
         launch.add_secret("HF_TOKEN");
     }
+    read_variables(spec, &mut launch);
+    let is_on = |value: Option<&Value>| value.and_then(Value::as_bool) == Some(true);
+    if is_on(spec.get("enableLoRA")) {
+        launch.argv.push("--enable-lora".into());
+    }
+    if is_on(spec.get("lmcacheConfig").and_then(|c| c.get("enabled"))) {
+        let connector = r#"--kv-transfer-config={"kv_connector":"LMCacheConnectorV1"}"#;
+        launch.argv.push(connector.into());
+    }
     let settings = spec.get("vllmConfig").and_then(Value::as_mapping);
     for (key, value) in settings.into_iter().flatten() {
         let key = key.as_str().unwrap_or_default();
@@ -88,6 +97,9 @@ fn read_model_spec(spec: &Value) -> Launch {
 
 /// `tensorParallelSize` → `tensor-parallel-size`.
 fn flag_of_key(key: &str) -> String {
+    if key == "enableLoRA" {
+        return "enable-lora".into();
+    }
     let mut flag = String::new();
     for c in key.chars() {
         if c.is_ascii_uppercase() {
@@ -96,6 +108,24 @@ fn flag_of_key(key: &str) -> String {
         flag.push(c.to_ascii_lowercase());
     }
     flag
+}
+
+/// The variables of a container.
+fn read_variables(container: &Value, launch: &mut Launch) {
+    let variables = container.get("env").and_then(Value::as_sequence);
+    for variable in variables.into_iter().flatten() {
+        let name = variable.get("name").and_then(scalar).unwrap_or_default();
+        match (
+            variable.get("value").and_then(scalar),
+            variable.get("valueFrom"),
+        ) {
+            (Some(value), _) => launch.set_env(&name, &value),
+            (None, Some(from)) if from.get("secretKeyRef").is_some() => launch.add_secret(&name),
+            (None, Some(_)) => launch.unresolved.push(format!("{name} (valueFrom)")),
+            (None, None) if looks_secret(&name) => launch.add_secret(&name),
+            (None, None) => launch.set_env(&name, ""),
+        }
+    }
 }
 
 fn read_container(container: &Value, pod: &Value) -> Launch {
@@ -111,19 +141,7 @@ fn read_container(container: &Value, pod: &Value) -> Launch {
         image: text("image"),
         ..Launch::default()
     };
-    for variable in list(container.get("env")) {
-        let name = variable.get("name").and_then(scalar).unwrap_or_default();
-        match (
-            variable.get("value").and_then(scalar),
-            variable.get("valueFrom"),
-        ) {
-            (Some(value), _) => launch.set_env(&name, &value),
-            (None, Some(from)) if from.get("secretKeyRef").is_some() => launch.add_secret(&name),
-            (None, Some(_)) => launch.unresolved.push(format!("{name} (valueFrom)")),
-            (None, None) if looks_secret(&name) => launch.add_secret(&name),
-            (None, None) => launch.set_env(&name, ""),
-        }
-    }
+    read_variables(container, &mut launch);
     for from in list(container.get("envFrom")) {
         for kind in ["configMapRef", "secretRef"] {
             let name = from.get(kind).and_then(|r| r.get("name")).and_then(scalar);

@@ -59,6 +59,15 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
+    /// Why its engine serves no request of these lengths, tokens: it is to take no longer ones. A clause.
+    pub fn refused_length(&self, input: u64, output: u64) -> Option<String> {
+        let longest = input.saturating_add(output);
+        let most = self.settings.max_model_len.filter(|most| *most < longest)?;
+        Some(format!(
+            "requests of {longest} tokens are longer than its max_model_len of {most}"
+        ))
+    }
+
     /// What its id follows from: all that can change a measurement. A token that is renewed
     /// changes none.
     fn identity_key(&self) -> impl Serialize + '_ {
@@ -154,6 +163,9 @@ pub struct CellLoad {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub short_prompts: Option<ShortPrompts>,
 }
+
+/// Iterations of a load that names none.
+pub const ITERATIONS: u32 = 10;
 
 impl CellLoad {
     /// `in 256 out 128 batch 8`, and behind it whatever else the file sets for the load: no two

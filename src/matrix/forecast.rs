@@ -1,6 +1,6 @@
 //! How long a sweep will take, by what earlier runs took.
 
-use super::cell::{Cell, CellId, CellLoad, GroupId};
+use super::cell::{Cell, CellId, CellLoad, GroupId, ITERATIONS};
 use super::plan::{CellGroup, SweepPlan};
 use crate::profile::stats::quantile_of_sorted;
 use std::collections::HashMap;
@@ -112,10 +112,9 @@ impl Forecast {
             .min_by(|a, b| distance(&a.0, &cell.load).total_cmp(&distance(&b.0, &cell.load)));
         match nearest {
             Some((load, took)) => {
-                let tokens = |load: &CellLoad| f64::from(load.output_len.max(1));
-                Some(took * tokens(&cell.load) / tokens(load))
+                Some((took * work_of(&cell.load) / work_of(load)).max(least_seconds(&cell.load)))
             }
-            None => self.median_cell,
+            None => Some(self.median_cell?.max(least_seconds(&cell.load))),
         }
     }
 
@@ -157,7 +156,8 @@ impl Forecast {
         };
         for cell in cells {
             let known = self.cell_seconds(cell);
-            estimate.seconds += known.unwrap_or(ASSUMED_CELL_S);
+            let assumed = || ASSUMED_CELL_S.max(least_seconds(&cell.load));
+            estimate.seconds += known.unwrap_or_else(assumed);
             estimate.basis.cells += 1;
             estimate.basis.cells_known += usize::from(known.is_some());
         }
@@ -169,6 +169,23 @@ impl Forecast {
         }
         estimate
     }
+}
+
+/// Tokens that a load generates, one request at a time in flight.
+fn work_of(load: &CellLoad) -> f64 {
+    let rounds = load.num_iters.unwrap_or(ITERATIONS).max(1);
+    f64::from(load.output_len.max(1)) * f64::from(rounds) * f64::from(load.repeats.max(1))
+}
+
+/// Seconds that a load takes at least: its requests come one after the other by their rate.
+fn least_seconds(load: &CellLoad) -> f64 {
+    let Some(rate) = load.request_rate.filter(|rate| *rate > 0.0) else {
+        return 0.0;
+    };
+    let rounds = load.num_iters.unwrap_or(ITERATIONS);
+    let batch = load.batch_size.unwrap_or(1);
+    let requests = load.num_prompts.unwrap_or(batch.saturating_mul(rounds));
+    f64::from(requests) / rate * f64::from(load.repeats.max(1))
 }
 
 /// How unlike two loads are: by how many times they differ, each length and number alike.

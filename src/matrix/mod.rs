@@ -17,7 +17,7 @@ pub(crate) mod samples;
 mod taken;
 mod vary;
 
-pub use cell::{BenchWord, Cell, CellId, CellLoad, EnginePlace, GroupId, ServerConfig};
+pub use cell::{BenchWord, Cell, CellId, CellLoad, EnginePlace, GroupId, ITERATIONS, ServerConfig};
 pub use coverage::{interpolate_cells, next_deciding_cell};
 pub use deployment::deployment;
 pub use expand::{MAX_CELLS, take_out_flag};

@@ -101,6 +101,21 @@ impl SweepPlan {
         let mut skipped = Vec::new();
         for group in &mut groups {
             group.cells.sort_by(smaller_first);
+            let (server, cells) = (&group.server, std::mem::take(&mut group.cells));
+            let refused = |cell: &Cell| {
+                server.refused_length(cell.load.input_len.into(), cell.load.output_len.into())
+            };
+            for cell in cells {
+                match refused(&cell) {
+                    None => group.cells.push(cell),
+                    Some(why) => skipped.push(SkippedCell {
+                        cell,
+                        cause: RowCause::Refused,
+                        why,
+                        limit_bytes: None,
+                    }),
+                }
+            }
             if options.retry_oom {
                 continue;
             }

@@ -92,6 +92,13 @@ fn with_setting(server: &ServerConfig, flag: &str, value: &str) -> Result<Server
         return Err(Failure::usage(format!("{flag} cannot be varied"))
             .hint("plimsoll chooses where the engine listens"));
     }
+    if let (true, Some(key)) = (flag.starts_with("--no-"), own_key_of(flag)) {
+        let hint = format!(
+            "vary --{}: its values are true and false",
+            key.replace('_', "-")
+        );
+        return Err(Failure::usage(format!("{flag} cannot be varied")).hint(hint));
+    }
     let mut server = server.clone();
     take_out_flag(&mut server.engine_args, flag);
     let settings = &mut server.settings;

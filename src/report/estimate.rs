@@ -16,10 +16,11 @@ use super::layout::{counted_noun, group_items, grouped_count};
 use super::tables::TableBuilder;
 use crate::breakdown::Component as Part;
 use crate::engine::facts::Severity;
+use crate::estimate::non_torch::CONTEXT_GIB;
 use crate::estimate::question::{self, Choice, Entry, Reading, Remedy, Risk, Solution};
 use crate::estimate::{Component, Model, Term, Unknown};
 use crate::profile::MemoryGauge;
-use crate::units::{Bytes, to_gib};
+use crate::units::{Bytes, GIB, to_gib};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -740,9 +741,9 @@ fn terms_table(page: &EstimatePage) -> Grid {
             TableCell::default(),
             TableCell::text_cell(format!(
                 "{}{}",
-                match page.gpu_count {
-                    1 => "the driver's context",
-                    _ => "the driver's context, NCCL",
+                match (page.outside_bytes - page.warm_up_bytes) as f64 / GIB as f64 {
+                    gib if gib > CONTEXT_GIB => "the driver's context, NCCL",
+                    _ => "the driver's context",
                 },
                 match page.warm_up_bytes {
                     0 => String::new(),

@@ -84,7 +84,7 @@ fn profile_chapter(i: usize, p: &GivenProfile) -> Chapter {
         .words("grade", "grade", |row| {
             row.grade.map_or("", |g| g.display_label())
         })
-        .words("", "mark", grade_mark)
+        .words("to check", "mark", grade_mark)
         .grid(format!("given_{}", i + 1), "GiB over all GPUs");
     let mut blocks = vec![ContentBlock::Table(grid)];
     let warnings = p.warnings.iter();

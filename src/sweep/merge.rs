@@ -109,7 +109,7 @@ fn read_sources(dirs: &[PathBuf]) -> Result<Vec<MergeSource>, Failure> {
         let shown = dir.display();
         let real = fs::canonicalize(dir).map_err(|e| {
             Failure::usage(format!("there is no folder `{shown}`"))
-                .hint("name the folder of each run, as in results/sweeps/NAME/TIME")
+                .hint("name the folder of each run, as in results/NAME/TIME")
                 .caused_by(e)
         })?;
         if !seen.insert(real) {

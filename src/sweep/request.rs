@@ -3,11 +3,8 @@
 use crate::capture::{ContainerFacts, Request, Workload};
 use crate::engine::{EngineId, LoadKind, ServerSettings, same};
 use crate::error::Failure;
-use crate::matrix::{BenchWord, Cell, ServerConfig};
+use crate::matrix::{BenchWord, Cell, ITERATIONS, ServerConfig};
 use std::time::Duration;
-
-/// Measured iterations where the file does not say.
-const ITERATIONS: u32 = 10;
 
 /// What puts the load on a cell.
 pub fn load_kind(bench: BenchWord, engine: EngineId, in_process: bool) -> LoadKind {

@@ -99,6 +99,57 @@ fn sizes_of_graphs_move_nothing_where_there_are_none() {
 }
 
 #[test]
+fn the_file_that_a_line_names_has_the_format_of_the_model_in_front() {
+    let line = [
+        "--gpu",
+        "RTX 3060",
+        "--",
+        "llama-server",
+        "-c",
+        "8192",
+        "-m",
+    ];
+    let weights = |file: &str| {
+        let found = document(&[&["Qwen/Qwen3-8B"], &line[..], &[file]].concat());
+        term_bytes(&found, "weights")
+    };
+    let (four, sixteen) = (weights("/m/Qwen3-8B-Q4_K_M.gguf"), weights("/m/model.gguf"));
+    assert!(four * 3 < sixteen, "{four} of {sixteen}");
+}
+
+#[test]
+fn a_flag_that_the_release_does_not_have_does_not_fit() {
+    let fits = |release: &str| {
+        let image = format!("vllm/vllm-openai:{release}");
+        let run = [
+            "--gpu", "H100", "--", "docker", "run", "--gpus", "all", &image,
+        ];
+        let flags = ["--model", "Qwen/Qwen3-8B", "--swap-space", "16"];
+        let found = document(&[&run[..], &flags].concat());
+        (found["fits"].clone(), found["verdict"].to_string())
+    };
+    let (gone, verdict) = fits("v0.25.1");
+    assert_eq!(gone, json!(false));
+    assert!(verdict.contains("has no --swap-space"), "{verdict}");
+    assert_eq!(fits("v0.10.0").0, json!(true));
+}
+
+#[test]
+fn a_service_beside_an_engine_that_takes_the_gpu_too_is_named() {
+    let compose = file(
+        "services:\n  a:\n    image: vllm/vllm-openai:v0.19.1\n    gpus: all\n    command: --model Qwen/Qwen3-8B --gpu-memory-utilization 0.5\n  b:\n    image: example.com/embedder:1\n    gpus: all\n",
+    );
+    let found = document(&[
+        "--gpu",
+        "L40S",
+        "--compose",
+        compose.path().to_str().unwrap(),
+    ]);
+    assert_eq!(found["fits"], Value::Null, "{found:#}");
+    assert!(found["verdict"].to_string().contains("b"), "{found:#}");
+}
+
+#[test]
 fn a_step_without_an_end_holds_back_more() {
     let line = [
         "--gpu",

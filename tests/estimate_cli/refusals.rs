@@ -164,10 +164,7 @@ fn what_cannot_start_does_not_fit() {
     };
     let few = docker(&["--gpus", "\"device=0\""], "2");
     assert_eq!(few["fits"], json!(false));
-    assert_eq!(
-        few["reason"],
-        "the container gets 1 GPU, the engine needs 2"
-    );
+    assert_eq!(few["reason"], "the engine gets 1 GPU and needs 2");
     assert_eq!(
         docker(&["--gpus", "\"device=0,1\""], "2")["fits"],
         json!(true)

@@ -13,6 +13,7 @@ use crate::estimate::{
     weights, with_weights,
 };
 use crate::launch::{Launch, recipe};
+use crate::models::relatives::named_quantization;
 use crate::preset::GpuRequest;
 use crate::report::layout::grouped_count;
 use std::collections::BTreeMap;
@@ -92,16 +93,24 @@ impl Asked {
             None => None,
         };
         let loaded = model::of(args, name.map(String::as_str)).map_err(|why| {
-            match words.flag_file.filter(|_| name.is_none()) {
-                Some(file) => why.hint(format!("`--config {file}` cannot be read here")),
-                None => why,
+            match (&words.flag_file, name, launch) {
+                (Some(file), None, _) => why.hint(format!("`--config {file}` cannot be read here")),
+                (None, None, Some(_)) => {
+                    why.hint("or in front of the line: `plimsoll estimate MODEL --gpu H100 -- …`")
+                }
+                _ => why,
             }
         })?;
         warnings.extend(loaded.warnings);
         let model = loaded.model;
         let format_is_named = loaded.quantization.is_some();
-        let named = loaded
-            .quantization
+        // The model that is named in front is the geometry of the file that the line names.
+        let of_file = || {
+            let is_llama = deployment.named() == EngineId::LlamaCpp && loaded.headers.is_none();
+            named_quantization(words.model.as_deref().filter(|_| is_llama)?)
+        };
+        let named = (loaded.quantization.clone())
+            .or_else(of_file)
             .filter(|_| deployment.quantization.is_none());
         if let Some(asked) = &deployment.quantization {
             if let Some(own) = contradiction::of(&model, deployment.engine, asked) {
@@ -311,11 +320,12 @@ impl Words {
         let version = args.engine_version.as_ref().or(own.version.as_ref());
         let mut warnings = own.warnings;
         warnings.extend(version.and_then(|v| deployment.set_version(v)));
-        warnings.extend(unmodelled::foreign_flags(
-            engine,
-            deployment.version,
-            &own.values,
-        ));
+        let exact = deployment.version.filter(|_| deployment.versions.is_none());
+        let lacking = unmodelled::foreign_flags(engine, exact, &own.values);
+        match exact {
+            Some(_) => deployment.lacking_flags = lacking,
+            None => warnings.extend(lacking),
+        }
         Ok(Words {
             deployment,
             model: own.model,

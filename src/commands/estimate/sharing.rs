@@ -56,8 +56,16 @@ pub fn read_group(console: &Console, args: &EstimateArgs) -> Result<Option<GpuGr
         return Ok(None);
     }
     let launches = launched::read_launches(args)?;
-    let several = args.compose.is_some() && engines_of(&launches, &args.service)?.len() > 1;
-    if several {
+    let others = launches
+        .iter()
+        .filter(|l| l.server().is_none() && uses_gpus(l));
+    let others = if args.service.is_empty() {
+        others.count()
+    } else {
+        0
+    };
+    let engines = engines_of(&launches, &args.service)?.len();
+    if args.compose.is_some() && engines > 0 && engines + others > 1 {
         let named = |l: &&Launch| {
             args.service.is_empty() || args.service.iter().any(|s| Some(s) == l.service.as_ref())
         };
@@ -73,6 +81,11 @@ pub fn read_group(console: &Console, args: &EstimateArgs) -> Result<Option<GpuGr
     let name = asked.model.name.clone();
     group.add(name, launch, asked);
     Ok(Some(group))
+}
+
+/// Whether a container gets a GPU.
+fn uses_gpus(launch: &Launch) -> bool {
+    launch.gpus.as_ref().is_some_and(|g| *g != GpuRequest::None) || launch.amd
 }
 
 impl GpuGroup {
@@ -98,8 +111,6 @@ impl GpuGroup {
         launches: &[&Launch],
     ) -> Result<GpuGroup, Failure> {
         let (mut group, total) = GpuGroup::beside(args)?;
-        let uses_gpus =
-            |l: &Launch| l.gpus.as_ref().is_some_and(|g| *g != GpuRequest::None) || l.amd;
         for launch in launches {
             let name = launch.service.clone().unwrap_or_default();
             let server = launch.server();

@@ -1,16 +1,16 @@
 //! Whether the engine of each group fits on the GPUs that it would be given: what is known of its
 //! model, and of the GPUs, for the estimate.
 
-use crate::capture::DeviceKind;
+use crate::capture::{DeviceFacts, DeviceKind};
 use crate::collect::{self, AttachedEngine, StopSignal};
 use crate::commands::estimate::model::{self, Loaded};
 use crate::container::Runtime;
 use crate::engine::EngineId;
 use crate::estimate::model::{Flags, from_flags};
-use crate::estimate::question::Verdict;
+use crate::estimate::question::{Answer, Verdict};
 use crate::estimate::{Gpu, weights, with_weights};
 use crate::matrix::{self, CellGroup, EnginePlace, GroupId, ServerConfig, SweepPlan};
-use crate::preset::Preset;
+use crate::preset::{GpuRequest, Preset};
 use crate::telemetry::{self, BackendChoice, MeasuredContainer, MemoryBackend};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -19,8 +19,8 @@ use std::rc::Rc;
 /// Why it is not known, a sentence.
 type Unclear = String;
 
-/// A place as it was looked at: its engine, and its GPUs, the largest first.
-type Looked = Result<(EngineId, Vec<Gpu>), Unclear>;
+/// A place as it was looked at: its engine, its GPUs, the largest first, and whether these are named in the file.
+type Looked = Result<(EngineId, Vec<Gpu>, bool), Unclear>;
 
 /// Asks the estimate for every group. `runtime`: the daemon, where it answers. Never fails: an
 /// unknown answer has its reason in its place.
@@ -52,7 +52,7 @@ pub async fn ask_estimates(
         };
         let looked = &places[at].2;
         let verdict = match looked {
-            Ok((engine, gpus)) => of_group(server, *engine, gpus, &mut models),
+            Ok((engine, gpus, named)) => of_group(server, *engine, (gpus, *named), &mut models),
             Err(why) => Err(why.clone()),
         };
         let verdict = verdict.unwrap_or_else(Verdict::unknown);
@@ -64,11 +64,17 @@ pub async fn ask_estimates(
 fn of_group(
     server: &ServerConfig,
     engine: EngineId,
-    gpus: &[Gpu],
+    (gpus, named): (&[Gpu], bool),
     models: &mut HashMap<String, Rc<Result<Loaded, Unclear>>>,
 ) -> Result<Verdict, Unclear> {
     let (mut deployment, settled) = matrix::deployment(server, engine).map_err(|why| why.what)?;
     let count = deployment.gpus();
+    if named && count > gpus.len() as u64 {
+        return Ok(Verdict {
+            answer: Answer::DoesNotFit,
+            why: format!("it takes {count} GPUs, and `gpus` gives it {}", gpus.len()),
+        });
+    }
     // An engine is as small as the smallest GPU of its own; these are the best that it can get.
     let gpu = usize::try_from(count.max(1) - 1)
         .ok()
@@ -157,7 +163,9 @@ async fn look_at_place(
                 return Err("no GPU is assigned to it".into());
             }
             let backend = telemetry::open_host_as(choice).map_err(wrong)?;
-            Ok((engine, gpus_of(&*backend)?))
+            let request = collect::gpu_request(preset).map_err(wrong)?;
+            let named = matches!(request, GpuRequest::Count(_) | GpuRequest::Ids(_));
+            Ok((engine, gpus_of(&*backend, &request)?, named))
         }
         EnginePlace::Container(name) => {
             let runtime = runtime.ok_or("containers cannot be looked at without Docker")?;
@@ -174,7 +182,8 @@ async fn look_at_place(
                 &MeasuredContainer::of_container(&attached.found.facts),
             )
             .map_err(wrong)?;
-            Ok((attached.engine, gpus_of(&*backend)?))
+            let gpus = gpus_of(&*backend, &GpuRequest::All)?;
+            Ok((attached.engine, gpus, false))
         }
     }
 }
@@ -186,10 +195,17 @@ fn wants_gpus(preset: &Preset) -> Result<bool, Unclear> {
     Ok(visible || !request.stored_words().is_empty())
 }
 
-/// The GPUs with their whole memory, the largest first: what is in use now may not be so then.
-fn gpus_of(backend: &dyn MemoryBackend) -> Result<Vec<Gpu>, Unclear> {
+/// The GPUs that are asked for with their whole memory, the largest first: what is in use now may not be so then.
+fn gpus_of(backend: &dyn MemoryBackend, request: &GpuRequest) -> Result<Vec<Gpu>, Unclear> {
+    let is_named = |device: &DeviceFacts| match request {
+        GpuRequest::Ids(ids) => ids.iter().any(|id| {
+            let id = id.rsplit('=').next().unwrap_or(id);
+            id.parse() == Ok(device.index) || device.id == id
+        }),
+        GpuRequest::None | GpuRequest::All | GpuRequest::Count(_) => true,
+    };
     let devices = backend.devices().into_iter();
-    let devices = devices.filter(|d| d.kind == DeviceKind::Gpu);
+    let devices = devices.filter(|d| d.kind == DeviceKind::Gpu && is_named(d));
     let gpus: Option<Vec<Gpu>> = devices
         .map(|d| {
             Some(Gpu {
@@ -204,6 +220,9 @@ fn gpus_of(backend: &dyn MemoryBackend) -> Result<Vec<Gpu>, Unclear> {
         return Err("no GPU is assigned to it".into());
     }
     gpus.sort_by_key(|gpu| std::cmp::Reverse(gpu.total));
+    if let GpuRequest::Count(count) = request {
+        gpus.truncate(*count as usize);
+    }
     Ok(gpus)
 }
 

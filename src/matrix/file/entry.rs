@@ -170,6 +170,7 @@ pub fn read_entry(
     }
     patterns::check_zips(&zips, &axes)?;
     complete_axes(&mut axes, template.load.bench);
+    check_requests(&own, &given, &template.load, &axes)?;
     let (exclude, exclude_at) = patterns::read_exclude(&given, &template)?
         .into_iter()
         .unzip();
@@ -379,12 +380,28 @@ fn read_gpus(node: &YamlNode) -> Result<String, FileFault> {
                 .iter()
                 .map(|id| scalars::read_word("gpus", id))
                 .collect();
-            format!("device={}", ids?.join(","))
+            let ids = ids?;
+            let mut before = ids.iter().enumerate();
+            if let Some((_, twice)) = before.find(|(n, id)| ids[..*n].contains(id)) {
+                let message = format!("`gpus` names {twice} twice");
+                return Err(FileFault::new(node.at, message));
+            }
+            format!("device={}", ids.join(","))
+        }
+        YamlValue::List(_) => {
+            let message = "`gpus` is an empty list";
+            return Err(FileFault::new(node.at, message).with_hint("none gives no GPU"));
         }
         _ => return Err(wrong_value("gpus", wanted, node)),
     };
     match text.parse::<GpuRequest>() {
         Ok(_) => Ok(text),
+        Err(_) if text.starts_with("device=") => {
+            let ids = &text["device=".len()..];
+            let message = format!("`gpus` names no GPU by `{ids}`");
+            Err(FileFault::new(node.at, message)
+                .with_hint("a number as in `nvidia-smi`, or its whole UUID: GPU-…"))
+        }
         Err(_) if text == "0" => {
             Err(wrong_value("gpus", wanted, node).with_hint("the first GPU: `[0]`"))
         }
@@ -474,6 +491,48 @@ fn read_load(given: &GivenKeys<'_>, load: &mut CellLoad) -> Result<(), FileFault
         .transpose()?;
     match given.placed_value("request_rates") {
         Some((at, _)) if load.bench.in_process() => Err(no_rate(at, load.bench)),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses numbers that the bench would not keep: it measured the same under another name.
+fn check_requests(
+    own: &GivenKeys<'_>,
+    given: &GivenKeys<'_>,
+    load: &CellLoad,
+    axes: &[MatrixAxis],
+) -> Result<(), FileFault> {
+    let batches = axes.iter().find(|axis| axis.key == AxisKey::BatchSize);
+    let batches = batches.into_iter().flat_map(|axis| &axis.values);
+    let batches: Vec<u64> = batches
+        .filter_map(|value| match value {
+            AxisValue::Number(n) => Some(*n),
+            _ => None,
+        })
+        .collect();
+    let Some((at, _)) = given.placed_value("num_prompts") else {
+        return Ok(());
+    };
+    let prompts = load.num_prompts.map_or(u64::MAX, u64::from);
+    match load.bench {
+        BenchWord::Latency if own.value_of("num_prompts").is_some() => {
+            let message = "the latency bench repeats its batch: `num_prompts` changes nothing";
+            Err(FileFault::new(at, message).with_hint("num_iters: 10"))
+        }
+        BenchWord::Throughput if batches.len() > 1 => {
+            let message = "the throughput bench sends all requests at once: `batch_sizes` changes nothing where `num_prompts` is set";
+            Err(FileFault::new(at, message).with_hint("leave one of the two out"))
+        }
+        BenchWord::Serve | BenchWord::Builtin => match batches.iter().find(|n| **n > prompts) {
+            Some(batch) => {
+                let message = format!(
+                    "batch {batch} keeps {batch} requests at once, and there are {prompts} of them"
+                );
+                Err(FileFault::new(at, message)
+                    .with_hint("give more of them, or none: they then follow from the batch"))
+            }
+            None => Ok(()),
+        },
         _ => Ok(()),
     }
 }
