@@ -1,6 +1,7 @@
 //! A model that does not ship by the name of one that does: quantised copies, mirrors and tunings of the same geometry.
 
 use super::shipped::{self, Shipped};
+use crate::estimate::format::FileType;
 use crate::tables::read_table;
 use serde::Deserialize;
 use std::sync::LazyLock;
@@ -94,6 +95,13 @@ fn read_name(wanted: &str) -> Option<(String, Option<String>)> {
         None => (small.as_str(), None),
     };
     let (owner, name) = path.rsplit_once('/').unwrap_or(("", path));
+    // A file: `qwen3-8b-q4_k_m.gguf`.
+    let file = name
+        .strip_suffix(".gguf")
+        .and_then(|stem| stem.rsplit_once(['-', '.']));
+    if let Some((stem, format)) = file.filter(|(_, f)| FileType::of_name(f).is_some()) {
+        return Some((stem.to_owned(), Some(format.to_ascii_uppercase())));
+    }
     let Some(tag) = tag else {
         let (name, quantization) = without_scheme(name, owner);
         return Some((name.to_owned(), quantization));
@@ -159,6 +167,14 @@ mod tests {
 
     fn found(wanted: &str) -> Option<(&'static str, Option<String>)> {
         of(wanted).map(|(_, r)| (r.name, r.quantization))
+    }
+
+    #[test]
+    fn a_file_is_its_model_in_its_format() {
+        let q4 = Some(("Qwen3-8B", Some("Q4_K_M".to_owned())));
+        assert_eq!(found("/models/Qwen3-8B-Q4_K_M.gguf"), q4);
+        assert_eq!(found("qwen3-8b.q4_k_m.gguf"), q4);
+        assert_eq!(found("/models/Qwen3-8B-mine.gguf"), None);
     }
 
     #[test]

@@ -352,11 +352,6 @@ impl TextPage {
         lines.iter().for_each(|line| self.push(line));
     }
 
-    /// Lines so far.
-    pub fn line_count(&self) -> usize {
-        self.text.matches('\n').count()
-    }
-
     /// The page.
     pub fn into_text(self) -> String {
         self.text

@@ -53,7 +53,7 @@ const ENTRIES: &[(&str, &str, &str)] = &[
     ("batch_sizes: [null]", "4:19: `batch_sizes` must be a whole number from 1 to 4294967295, not `null`", ""),
     ("batch_sizes: [[1]]", "4:19: `batch_sizes` must be a whole number from 1 to 4294967295, not a list", ""),
     ("bench: latency\nnum_prompts: 10", "5:5: the latency bench repeats its batch: `num_prompts` changes nothing", "num_iters"),
-    ("bench: throughput\nbatch_sizes: [1, 8]\nnum_prompts: 10", "6:5: the throughput bench sends all requests at once", "one of the two"),
+    ("bench: throughput\nbatch_sizes: [1, 8]\nnum_prompts: 10", "6:5: the throughput bench sends all requests at once: `batch_sizes` changes nothing where `num_prompts` is set", "one of the two"),
     ("bench: builtin\nbatch_sizes: [1, 64]\nnum_prompts: 4", "6:5: batch 64 keeps 64 requests at once, and there are 4 of them", "follow from the batch"),
     ("dtype: 16", "4:12: `dtype` must be text, not `16`", "quotes"),
     ("dtype: ''", "4:12: `dtype` must be text, not an empty text", ""),

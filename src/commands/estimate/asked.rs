@@ -106,7 +106,7 @@ impl Asked {
         let format_is_named = loaded.quantization.is_some();
         // The model that is named in front is the geometry of the file that the line names.
         let of_file = || {
-            let is_llama = deployment.named() == EngineId::LlamaCpp && loaded.headers.is_none();
+            let is_llama = deployment.named() == EngineId::LlamaCpp;
             named_quantization(words.model.as_deref().filter(|_| is_llama)?)
         };
         let named = (loaded.quantization.clone())

@@ -14,7 +14,6 @@ mod table;
 mod vision;
 
 pub use build::from_config;
-pub use families::known_kinds;
 pub use flags::{Flags, describe_kv_readings, from_flags};
 pub use vision::MULTIMODAL;
 
