@@ -785,6 +785,7 @@ async fn a_process_in_a_container_that_docker_knows_is_no_orphan() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn in_a_users_container_only_a_dead_runs_processes_end() {
+    needs!(OwnsProcesses);
     let Some(runtime) = runtime().await else {
         return;
     };
@@ -836,6 +837,7 @@ async fn in_a_users_container_only_a_dead_runs_processes_end() {
 /// one has locked it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_plimsoll_that_may_live_runs_in_a_container_goes_on() {
+    needs!(OwnsProcesses);
     let Some(runtime) = runtime().await else {
         return;
     };

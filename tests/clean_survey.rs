@@ -212,7 +212,7 @@ fn memory_is_told_by_container_and_strangers_are_named() {
 
 #[test]
 fn what_runs_in_a_container_is_seen_with_its_marks_and_its_zombies() {
-    needs!(Docker);
+    needs!(Docker, OwnsProcesses);
     staged(test_name!(), GPUS, |_| {
         // Its second process ends, and `sleep` never asks for it.
         let user = TestContainer::run("user", &[], "sleep 0 & exec sleep 300");
@@ -253,7 +253,7 @@ fn what_runs_in_a_container_is_seen_with_its_marks_and_its_zombies() {
 /// Whoever gave a container the environment of an exec of ours has not made it ours.
 #[test]
 fn a_mark_that_a_container_has_from_its_user_is_not_ours() {
-    needs!(Docker);
+    needs!(Docker, OwnsProcesses);
     staged(test_name!(), GPUS, |_| {
         let owner = format!("PLIMSOLL_OWNER={}", dead());
         let marks = ["-e", "PLIMSOLL_RUN=copied", "-e", &owner];
@@ -286,7 +286,7 @@ fn a_mark_that_a_container_has_from_its_user_is_not_ours() {
 
 #[test]
 fn an_exec_of_ours_says_who_started_it() {
-    needs!(Docker);
+    needs!(Docker, OwnsProcesses);
     staged(test_name!(), GPUS, |_| {
         let user = TestContainer::run("marked", &[], "exec sleep 300");
         block_on(async {
@@ -531,7 +531,7 @@ fn a_process_that_outlived_its_recorded_container_is_a_stray() {
 
 #[test]
 fn what_plimsoll_starts_is_written_down_until_it_is_removed() {
-    needs!(Docker);
+    needs!(Docker, OwnsProcesses);
     if podman() {
         return skip::skip(test_name!(), NO_ID);
     }

@@ -126,7 +126,7 @@ fn while_the_bench_tells_its_flags() {
 
 #[test]
 fn of_a_serving_containers_run() {
-    needs!(Docker, ReferenceEngine);
+    needs!(Docker, OwnsProcesses, ReferenceEngine);
     let small: Vec<&str> = SMALL.split(' ').collect();
     let engine = Engine::serving("int-serving", &[], &small);
     let before = engine.processes();

@@ -218,7 +218,7 @@ fn a_server_that_dies_in_an_idle_container_is_started_again() {
 
 #[test]
 fn what_hangs_is_given_up_in_its_time() {
-    needs!(Docker, ReferenceEngine);
+    needs!(Docker, OwnsProcesses, ReferenceEngine);
     let desk = Desk::new();
     let idle = Engine::idle("sweep-hangs");
     let file = desk.file(&format!(

@@ -650,7 +650,7 @@ fn a_container_that_is_taken_away() {
 /// A frozen process obeys nobody until it is thawed; that must be told, and not waited for.
 #[test]
 fn a_container_that_is_paused() {
-    needs!(Docker, ReferenceEngine);
+    needs!(Docker, OwnsProcesses, ReferenceEngine);
     let (engine, results) = (Engine::idle("frozen"), Results::new());
     let before = engine.processes();
     let dir = results.arg();

@@ -203,7 +203,7 @@ fn find_run_end(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
     }
     for e in c.execs.iter().filter(|e| e.survivors > 0) {
         let message = format!(
-            "{} of the bench could not be ended and may still run in the container",
+            "{} of the bench could not be ended and may still run in the container: restart it, or end them as root",
             count_noun(e.survivors, "process")
         );
         findings.push(

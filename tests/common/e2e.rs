@@ -49,6 +49,9 @@ pub enum Need {
     Jq,
     /// To be root and able to become somebody else. Nobody can demand that of a machine.
     Root,
+    /// To look into the processes of containers and to end them from the host: to be root, or the user of a rootless daemon.
+    /// A user in the group docker can neither.
+    OwnsProcesses,
     /// What a Docker daemon of the test's own takes: to be root, its program, and `ip`.
     OwnDaemon,
     /// Podman, and to be root: the test has a service and a store of its own.
@@ -77,6 +80,7 @@ impl Need {
             Need::LlamaCpp => "llama-cpp",
             Need::Jq => "jq",
             Need::Root => "root",
+            Need::OwnsProcesses => "owns-processes",
             Need::OwnDaemon => "own-daemon",
             Need::Podman => "podman",
             Need::Slurm => "slurm",
@@ -112,6 +116,11 @@ impl Need {
                 .err()
                 .map(|e| format!("no jq: {e}")),
             Need::Root => (!rustix::process::getuid().is_root()).then(|| "not root".into()),
+            Need::OwnsProcesses => {
+                let host = std::env::var("DOCKER_HOST").unwrap_or_default();
+                let rootless = host.contains("/run/user/");
+                (Need::Root.lack()).filter(|_| !rootless)
+            }
             Need::OwnDaemon => (Need::Root.lack())
                 .or_else(|| lacking(&["dockerd", "ip"], "docker.io and iproute2")),
             Need::Podman => Need::Root
