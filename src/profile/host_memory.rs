@@ -62,7 +62,6 @@ impl HostMemoryUse {
             baseline: baseline.map(HostPoint::of_sample),
             peak: rows
                 .iter()
-                .rev()
                 .max_by_key(MemorySample::held_bytes)
                 .map(HostPoint::of_sample),
             kernel_peak_bytes: rows.iter().filter_map(|s| s.kernel_peak_bytes).max(),

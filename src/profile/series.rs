@@ -163,16 +163,11 @@ impl SampleSeries {
         window.get(*places.get(places.len().checked_sub(1)? / 2)?)
     }
 
-    /// The highest use of a device in a window, by the best witness there is; of equal ones the first.
+    /// The highest use of a device in a window, by the best witness there is.
     pub fn peak_in_window(&self, device: usize, from: AtNs, to: AtNs) -> Option<DevicePeakReading> {
         let window = self.rows_in_window(device, from, to);
         let places = 0..window.len();
-        let sampled = window.get(
-            places
-                .clone()
-                .rev()
-                .max_by_key(|i| window.used_bytes()[*i])?,
-        )?;
+        let sampled = window.get(places.clone().max_by_key(|i| window.used_bytes()[*i])?)?;
         // What is seen after the fact was reached since the sample before: the higher of the two is
         // nearer to it, and made of the same parts.
         let around = |place: usize| {
@@ -188,7 +183,6 @@ impl SampleSeries {
         if let Some(probed) = places
             .clone()
             .skip(1)
-            .rev()
             .max_by_key(|i| window.high_bytes_at(*i))
         {
             if let Some(high) = window.high_bytes_at(probed) {
