@@ -741,7 +741,7 @@ fn terms_table(page: &EstimatePage) -> Grid {
             TableCell::default(),
             TableCell::text_cell(format!(
                 "{}{}",
-                match (page.outside_bytes - page.warm_up_bytes) as f64 / GIB as f64 {
+                match page.outside_bytes.saturating_sub(page.warm_up_bytes) as f64 / GIB {
                     gib if gib > CONTEXT_GIB => "the driver's context, NCCL",
                     _ => "the driver's context",
                 },
