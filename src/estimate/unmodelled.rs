@@ -342,11 +342,12 @@ fn with_parts(values: &BTreeMap<String, String>) -> BTreeMap<String, String> {
 }
 
 /// A sentence for each flag that the engine's release, or the newest that is known, does not have: it refuses to start with
-/// it.
+/// it. `sure`: only those that no release of the same minor version has, since a row may be right from its last patch on.
 pub fn foreign_flags(
     engine: EngineId,
     version: Option<Version>,
     values: &BTreeMap<String, String>,
+    sure: bool,
 ) -> Vec<String> {
     let Some(table) = engine_table(engine) else {
         return Vec::new();
@@ -358,7 +359,10 @@ pub fn foreign_flags(
     let lists = |words: &str, name: &str| words.split_whitespace().any(|w| w == name);
     let in_release = |name: &str| {
         let from = |(v, words): (&String, &String)| {
-            Version::leading(v).is_some_and(|v| version >= v) && lists(words, name)
+            let minor = |v: Version| (v.major, v.minor);
+            Version::leading(v)
+                .is_some_and(|v| version >= v && (!sure || minor(version) > minor(v)))
+                && lists(words, name)
         };
         let until = |(v, words): (&String, &String)| {
             Version::leading(v).is_some_and(|v| version <= v) && lists(words, name)

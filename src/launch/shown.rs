@@ -227,7 +227,7 @@ impl Launch {
         let version = server.version.as_deref().and_then(Version::leading);
         if let Some(reader) = server.reader.filter(|_| server.missing.is_none()) {
             let values = &server.settings.values;
-            warnings.extend(unmodelled::foreign_flags(reader, version, values));
+            warnings.extend(unmodelled::foreign_flags(reader, version, values, false));
         }
         let engine = server
             .reader

@@ -1,6 +1,6 @@
 //! How long a sweep will take, by what earlier runs took.
 
-use super::cell::{Cell, CellId, CellLoad, GroupId, ITERATIONS};
+use super::cell::{BenchWord, Cell, CellId, CellLoad, GroupId, ITERATIONS};
 use super::plan::{CellGroup, SweepPlan};
 use crate::profile::stats::quantile_of_sorted;
 use std::collections::HashMap;
@@ -108,7 +108,9 @@ impl Forecast {
         let group = self.groups.get(&cell.group).map_or(&[][..], Vec::as_slice);
         let nearest = group
             .iter()
+            // What comes by a rate takes its time by the rate.
             .filter(|(load, _)| load.bench == cell.load.bench)
+            .filter(|(load, _)| load.request_rate == cell.load.request_rate)
             .min_by(|a, b| distance(&a.0, &cell.load).total_cmp(&distance(&b.0, &cell.load)));
         match nearest {
             Some((load, took)) => {
@@ -173,8 +175,12 @@ impl Forecast {
 
 /// Tokens that a load generates, one request at a time in flight.
 fn work_of(load: &CellLoad) -> f64 {
-    let rounds = load.num_iters.unwrap_or(ITERATIONS).max(1);
-    f64::from(load.output_len.max(1)) * f64::from(rounds) * f64::from(load.repeats.max(1))
+    let batch = load.batch_size.unwrap_or(1).max(1);
+    let rounds = match load.num_prompts {
+        Some(requests) if load.bench != BenchWord::Latency => requests.div_ceil(batch),
+        _ => load.num_iters.unwrap_or(ITERATIONS),
+    };
+    f64::from(load.output_len.max(1)) * f64::from(rounds.max(1)) * f64::from(load.repeats.max(1))
 }
 
 /// Seconds that a load takes at least: its requests come one after the other by their rate.

@@ -95,14 +95,16 @@ fn read_name(wanted: &str) -> Option<(String, Option<String>)> {
         None => (small.as_str(), None),
     };
     let (owner, name) = path.rsplit_once('/').unwrap_or(("", path));
-    // A file: `qwen3-8b-q4_k_m.gguf`.
-    let file = name
-        .strip_suffix(".gguf")
-        .and_then(|stem| stem.rsplit_once(['-', '.']));
-    if let Some((stem, format)) = file.filter(|(_, f)| FileType::of_name(f).is_some()) {
-        return Some((stem.to_owned(), Some(format.to_ascii_uppercase())));
-    }
     let Some(tag) = tag else {
+        // A file, `qwen3-8b-q4_k_m-00001-of-00002.gguf`, or a repository of one, `qwen3-8b-q8_0-gguf`.
+        let stem = name.strip_suffix(".gguf");
+        if let Some(stem) = stem.or(name.strip_suffix("-gguf")) {
+            let stem = without_part(stem);
+            let ends = stem.rsplit_once(['-', '.']);
+            if let Some((stem, format)) = ends.filter(|(_, f)| FileType::of_name(f).is_some()) {
+                return Some((stem.to_owned(), Some(format.to_ascii_uppercase())));
+            }
+        }
         let (name, quantization) = without_scheme(name, owner);
         return Some((name.to_owned(), quantization));
     };
@@ -121,6 +123,16 @@ fn read_name(wanted: &str) -> Option<(String, Option<String>)> {
         _ => (tag, None),
     };
     Some((format!("{name}-{size}"), format))
+}
+
+/// The name of a file in parts without the number of the part: `-00001-of-00003`.
+fn without_part(stem: &str) -> &str {
+    let is_number = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
+    let part = stem.rsplit_once("-of-").filter(|(_, all)| is_number(all));
+    let before = part.and_then(|(before, _)| before.rsplit_once('-'));
+    before
+        .filter(|(_, n)| is_number(n))
+        .map_or(stem, |(stem, _)| stem)
 }
 
 fn without_scheme<'a>(name: &'a str, owner: &str) -> (&'a str, Option<String>) {
@@ -174,6 +186,9 @@ mod tests {
         let q4 = Some(("Qwen3-8B", Some("Q4_K_M".to_owned())));
         assert_eq!(found("/models/Qwen3-8B-Q4_K_M.gguf"), q4);
         assert_eq!(found("qwen3-8b.q4_k_m.gguf"), q4);
+        assert_eq!(found("/models/Qwen3-8B-Q4_K_M-00001-of-00002.gguf"), q4);
+        assert_eq!(found("user/Qwen3-8B-Q4_K_M-GGUF"), q4);
+        assert_eq!(found("unsloth/Qwen3-8B-GGUF"), None);
         assert_eq!(found("/models/Qwen3-8B-mine.gguf"), None);
     }
 

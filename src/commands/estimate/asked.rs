@@ -1,6 +1,7 @@
 //! The model and the deployment that the flags of `estimate` and the engine's command line describe.
 
 use super::super::calibrate;
+use super::sharing::warn_of_others;
 use super::{gpu, launched, model};
 use crate::cli::EstimateArgs;
 use crate::console::Console;
@@ -58,7 +59,12 @@ impl Asked {
     /// A model, an engine or a GPU that is not known, or a deployment that cannot be.
     pub fn of(console: &Console, args: &EstimateArgs) -> Result<Asked, Failure> {
         let launches = launched::read_launches(args)?;
-        Asked::of_launch(console, args, launched::choose(&launches, args)?)
+        let chosen = launched::choose(&launches, args)?;
+        let mut asked = Asked::of_launch(console, args, chosen)?;
+        if let Some(chosen) = chosen {
+            asked.warnings.extend(warn_of_others(&launches, chosen));
+        }
+        Ok(asked)
     }
 
     /// The same of this one of all that the flags name.
@@ -76,16 +82,25 @@ impl Asked {
         let name = (args.model_word.as_ref())
             .or(args.model.as_ref())
             .or(words.model.as_ref());
-        let lacks_tag = |name: &&String| {
+        let lacks_file = |name: &&String| {
+            let small = name.to_ascii_lowercase();
             deployment.named() == EngineId::LlamaCpp
-                && name.to_ascii_lowercase().ends_with("-gguf")
+                && deployment.quantization.is_none()
+                && small.ends_with("-gguf")
+                // Its files have the vendor's own format.
+                && !small.contains("gpt-oss")
+                && named_quantization(name).is_none()
                 && !Path::new(name.as_str()).exists()
         };
-        let tagged = name.filter(lacks_tag).map(|name| {
-            warnings.push(format!(
-                "no file of `{name}` is named: counted as {USUAL_FORMAT}, which llama.cpp takes where it is there"
-            ));
-            format!("{name}:{USUAL_FORMAT}")
+        let tagged = name.filter(lacks_file).map(|name| {
+            let format = words.file.as_deref().and_then(named_quantization);
+            let format = format.unwrap_or_else(|| {
+                warnings.push(format!(
+                    "no file of `{name}` is named: counted as {USUAL_FORMAT}, which llama.cpp takes where it is there"
+                ));
+                USUAL_FORMAT.to_owned()
+            });
+            format!("{name}:{format}")
         });
         let name = tagged.as_ref().or(name);
         let draft = match args.draft_model.as_ref().or(words.draft.as_ref()) {
@@ -107,7 +122,8 @@ impl Asked {
         // The model that is named in front is the geometry of the file that the line names.
         let of_file = || {
             let is_llama = deployment.named() == EngineId::LlamaCpp;
-            named_quantization(words.model.as_deref().filter(|_| is_llama)?)
+            let file = words.file.as_deref().or(words.model.as_deref());
+            named_quantization(file.filter(|_| is_llama)?)
         };
         let named = (loaded.quantization.clone())
             .or_else(of_file)
@@ -273,6 +289,8 @@ struct Words {
     gpus: GpuRequest,
     /// The file of its `--config`, where that could not be read.
     flag_file: Option<String>,
+    /// The file of a repository: llama.cpp's `--hf-file`.
+    file: Option<String>,
     warnings: Vec<String>,
 }
 
@@ -320,17 +338,20 @@ impl Words {
         let version = args.engine_version.as_ref().or(own.version.as_ref());
         let mut warnings = own.warnings;
         warnings.extend(version.and_then(|v| deployment.set_version(v)));
-        let exact = deployment.version.filter(|_| deployment.versions.is_none());
-        let lacking = unmodelled::foreign_flags(engine, exact, &own.values);
-        match exact {
-            Some(_) => deployment.lacking_flags = lacking,
-            None => warnings.extend(lacking),
+        let version = deployment.version;
+        if version.is_some() && deployment.versions.is_none() {
+            deployment.lacking_flags =
+                unmodelled::foreign_flags(engine, version, &own.values, true);
         }
+        let lacking = unmodelled::foreign_flags(engine, version, &own.values, false);
+        let unsure = lacking.into_iter();
+        warnings.extend(unsure.filter(|flag| !deployment.lacking_flags.contains(flag)));
         Ok(Words {
             deployment,
             model: own.model,
             gpus: own.gpus,
             flag_file: own.values.get("config").cloned(),
+            file: own.values.get("hf_file").cloned(),
             draft,
             warnings,
         })

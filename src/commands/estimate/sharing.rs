@@ -56,16 +56,7 @@ pub fn read_group(console: &Console, args: &EstimateArgs) -> Result<Option<GpuGr
         return Ok(None);
     }
     let launches = launched::read_launches(args)?;
-    let others = launches
-        .iter()
-        .filter(|l| l.server().is_none() && uses_gpus(l));
-    let others = if args.service.is_empty() {
-        others.count()
-    } else {
-        0
-    };
-    let engines = engines_of(&launches, &args.service)?.len();
-    if args.compose.is_some() && engines > 0 && engines + others > 1 {
+    if args.compose.is_some() && engines_of(&launches, &args.service)?.len() > 1 {
         let named = |l: &&Launch| {
             args.service.is_empty() || args.service.iter().any(|s| Some(s) == l.service.as_ref())
         };
@@ -82,6 +73,22 @@ pub fn read_group(console: &Console, args: &EstimateArgs) -> Result<Option<GpuGr
     group.add(name, launch, asked);
     Ok(Some(group))
 }
+
+/// A sentence for each container beside an engine's that gets GPUs of it, and is no engine that is known.
+pub(super) fn warn_of_others(launches: &[Launch], chosen: &Launch) -> Vec<String> {
+    let mine = chosen.devices(MOST_DEVICES);
+    let others = launches
+        .iter()
+        .filter(|l| l.server().is_none() && uses_gpus(l));
+    let beside = others.filter(|l| l.devices(MOST_DEVICES).iter().any(|d| mine.contains(d)));
+    let names = beside.filter_map(|l| l.service.as_ref());
+    let sentence =
+        |name| format!("service `{name}` gets the same GPU, and its memory is not counted");
+    names.map(sentence).collect()
+}
+
+/// More than any container gets: all of its devices are meant.
+const MOST_DEVICES: u64 = 64;
 
 /// Whether a container gets a GPU.
 fn uses_gpus(launch: &Launch) -> bool {

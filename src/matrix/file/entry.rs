@@ -170,7 +170,7 @@ pub fn read_entry(
     }
     patterns::check_zips(&zips, &axes)?;
     complete_axes(&mut axes, template.load.bench);
-    check_requests(&own, &given, &template.load, &axes)?;
+    check_requests(&own, &template.load, &axes)?;
     let (exclude, exclude_at) = patterns::read_exclude(&given, &template)?
         .into_iter()
         .unzip();
@@ -498,7 +498,6 @@ fn read_load(given: &GivenKeys<'_>, load: &mut CellLoad) -> Result<(), FileFault
 /// Refuses numbers that the bench would not keep: it measured the same under another name.
 fn check_requests(
     own: &GivenKeys<'_>,
-    given: &GivenKeys<'_>,
     load: &CellLoad,
     axes: &[MatrixAxis],
 ) -> Result<(), FileFault> {
@@ -510,12 +509,15 @@ fn check_requests(
             _ => None,
         })
         .collect();
-    let Some((at, _)) = given.placed_value("num_prompts") else {
+    // What is for all entries may suit others; by a rate, a batch is no more than a bound.
+    let Some((at, _)) = own.placed_value("num_prompts") else {
         return Ok(());
     };
+    let by_rate = axes.iter().any(|axis| axis.key == AxisKey::RequestRate);
+    let may_leave_out = by_rate || own.value_of("exclude").is_some();
     let prompts = load.num_prompts.map_or(u64::MAX, u64::from);
     match load.bench {
-        BenchWord::Latency if own.value_of("num_prompts").is_some() => {
+        BenchWord::Latency => {
             let message = "the latency bench repeats its batch: `num_prompts` changes nothing";
             Err(FileFault::new(at, message).with_hint("num_iters: 10"))
         }
@@ -523,16 +525,18 @@ fn check_requests(
             let message = "the throughput bench sends all requests at once: `batch_sizes` changes nothing where `num_prompts` is set";
             Err(FileFault::new(at, message).with_hint("leave one of the two out"))
         }
-        BenchWord::Serve | BenchWord::Builtin => match batches.iter().find(|n| **n > prompts) {
-            Some(batch) => {
-                let message = format!(
-                    "batch {batch} keeps {batch} requests at once, and there are {prompts} of them"
-                );
-                Err(FileFault::new(at, message)
-                    .with_hint("give more of them, or none: they then follow from the batch"))
+        BenchWord::Serve | BenchWord::Builtin if !may_leave_out => {
+            match batches.iter().find(|n| **n > prompts) {
+                Some(batch) => {
+                    let message = format!(
+                        "batch {batch} keeps {batch} requests at once, and there are {prompts} of them"
+                    );
+                    Err(FileFault::new(at, message)
+                        .with_hint("give more of them, or none: they then follow from the batch"))
+                }
+                None => Ok(()),
             }
-            None => Ok(()),
-        },
+        }
         _ => Ok(()),
     }
 }
