@@ -163,7 +163,7 @@ fn a_service_beside_an_engine_that_takes_the_gpu_too_is_named() {
     assert_eq!(found["fits"], json!(true), "{found:#}");
     let warnings = found["warnings"].to_string();
     assert!(
-        warnings.contains("service `b` gets the same GPU"),
+        warnings.contains("service `b` may get the same GPU"),
         "{warnings}"
     );
 }

@@ -83,7 +83,7 @@ pub(super) fn warn_of_others(launches: &[Launch], chosen: &Launch) -> Vec<String
     let beside = others.filter(|l| l.devices(MOST_DEVICES).iter().any(|d| mine.contains(d)));
     let names = beside.filter_map(|l| l.service.as_ref());
     let sentence =
-        |name| format!("service `{name}` gets the same GPU, and its memory is not counted");
+        |name| format!("service `{name}` may get the same GPU, and its memory is not counted");
     names.map(sentence).collect()
 }
 

@@ -19,8 +19,8 @@ use std::rc::Rc;
 /// Why it is not known, a sentence.
 type Unclear = String;
 
-/// A place as it was looked at: its engine, its GPUs, the largest first, and whether these are named in the file.
-type Looked = Result<(EngineId, Vec<Gpu>, bool), Unclear>;
+/// A place as it was looked at: its engine, its GPUs, the largest first, and how many `gpus` gives it, where it says so.
+type Looked = Result<(EngineId, Vec<Gpu>, Option<u64>), Unclear>;
 
 /// Asks the estimate for every group. `runtime`: the daemon, where it answers. Never fails: an
 /// unknown answer has its reason in its place.
@@ -52,7 +52,7 @@ pub async fn ask_estimates(
         };
         let looked = &places[at].2;
         let verdict = match looked {
-            Ok((engine, gpus, named)) => of_group(server, *engine, (gpus, *named), &mut models),
+            Ok((engine, gpus, given)) => of_group(server, *engine, (gpus, *given), &mut models),
             Err(why) => Err(why.clone()),
         };
         let verdict = verdict.unwrap_or_else(Verdict::unknown);
@@ -64,15 +64,15 @@ pub async fn ask_estimates(
 fn of_group(
     server: &ServerConfig,
     engine: EngineId,
-    (gpus, named): (&[Gpu], bool),
+    (gpus, given): (&[Gpu], Option<u64>),
     models: &mut HashMap<String, Rc<Result<Loaded, Unclear>>>,
 ) -> Result<Verdict, Unclear> {
     let (mut deployment, settled) = matrix::deployment(server, engine).map_err(|why| why.what)?;
     let count = deployment.gpus();
-    if named && count > gpus.len() as u64 {
+    if let Some(given) = given.filter(|given| *given < count) {
         return Ok(Verdict {
             answer: Answer::DoesNotFit,
-            why: format!("it takes {count} GPUs, and `gpus` gives it {}", gpus.len()),
+            why: format!("it takes {count} GPUs, and `gpus` gives it {given}"),
         });
     }
     // An engine is as small as the smallest GPU of its own; these are the best that it can get.
@@ -164,8 +164,12 @@ async fn look_at_place(
             }
             let backend = telemetry::open_host_as(choice).map_err(wrong)?;
             let request = collect::gpu_request(preset).map_err(wrong)?;
-            let named = matches!(request, GpuRequest::Count(_) | GpuRequest::Ids(_));
-            Ok((engine, gpus_of(&*backend, &request)?, named))
+            let given = match &request {
+                GpuRequest::Count(count) => Some(u64::from(*count)),
+                GpuRequest::Ids(ids) => Some(ids.len() as u64),
+                GpuRequest::None | GpuRequest::All => None,
+            };
+            Ok((engine, gpus_of(&*backend, &request)?, given))
         }
         EnginePlace::Container(name) => {
             let runtime = runtime.ok_or("containers cannot be looked at without Docker")?;
@@ -183,7 +187,7 @@ async fn look_at_place(
             )
             .map_err(wrong)?;
             let gpus = gpus_of(&*backend, &GpuRequest::All)?;
-            Ok((attached.engine, gpus, false))
+            Ok((attached.engine, gpus, None))
         }
     }
 }
