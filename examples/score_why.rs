@@ -75,7 +75,11 @@ fn main() {
         let document: Value =
             serde_json::from_slice(&std::fs::read(case.join("case.json")).unwrap()).unwrap();
         let log = std::fs::read_to_string(case.join("log.txt")).unwrap();
-        let found = diagnose(CaseFacts::from_document(&document), &before, &log);
+        let found = diagnose(
+            CaseFacts::from_document(&document).unwrap_or_default(),
+            &before,
+            &log,
+        );
         let expected = &document["expected"];
         let is_ambiguous = document["ambiguous"] == true;
         let named = found.cause.as_deref().unwrap_or("-");

@@ -21,7 +21,7 @@ pub struct WhyArgs {
     /// Its log.
     #[command(flatten)]
     pub log: super::LogArgs,
-    /// Facts about a log: JSON with engine, version, gpu and container
+    /// Facts about a log: what `docker inspect` prints, or JSON with engine, version, gpu and container
     #[arg(long, value_name = "FILE")]
     pub facts: Option<PathBuf>,
     /// Watch for the next death; show the memory of the minute before

@@ -20,8 +20,8 @@ use crate::redact::Redactor;
 use crate::report::why::{WHY_DOCUMENT, WhyDocument, report_of_diagnosis};
 use crate::store::{StoredCapture, begins_recording, bounded};
 pub use checked::check_advice;
-use container::facts_of;
 pub use container::{diagnose_container, diagnose_removed, diagnose_stopped_life};
+use container::{facts_of, facts_of_inspection};
 use evidence::{Evidence, KeptEvidence, is_bundle, read_bundle};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read};
@@ -189,6 +189,7 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
         Failure::environment(format!("cannot read `{what}`"))
             .hint("name a log, the folder of a capture, or an archive of `why --bundle`")
     };
+    let mut start_error = None;
     let facts = match &args.facts {
         None => CaseFacts::default(),
         Some(file) => {
@@ -197,15 +198,22 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
             (bounded::open_named(file).and_then(|f| f.take(MOST_FACTS).read_to_string(&mut text)))
                 .map_err(|e| {
                     Failure::environment(format!("cannot read `{name}`, given as --facts"))
-                        .hint("--facts takes a JSON file with engine, version, gpu and container")
+                        .hint("--facts takes what `docker inspect` prints, or JSON with engine, version, gpu and container")
                         .caused_by(e)
                 })?;
             let document: Value = serde_json::from_str(&text).map_err(|e| {
                 Failure::usage(format!("`{name}`, given as --facts, is not JSON"))
-                    .hint("--facts takes JSON with engine, version, gpu and container")
+                    .hint("--facts takes what `docker inspect` prints, or JSON with engine, version, gpu and container")
                     .caused_by(e)
             })?;
-            CaseFacts::from_document(&document)
+            match InspectedContainer::from_document(&document) {
+                Some(container) => {
+                    start_error = container.start_error.clone();
+                    facts_of_inspection(&container)
+                }
+                None => CaseFacts::from_document(&document)
+                    .map_err(|e| Failure::usage(format!("`{name}`, given as --facts: {e}")))?,
+            }
         }
     };
     if Path::new(args.named()).is_dir() {
@@ -215,6 +223,9 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
             .into());
     }
     let mut evidence = Evidence::new(facts, args.bundle.is_some());
+    if let Some(error) = start_error {
+        evidence.take(EvidenceSource::Docker, error.as_bytes());
+    }
     let reader: Box<dyn Read> = if args.named() == "-" {
         Box::new(std::io::stdin().lock())
     } else {
@@ -259,6 +270,18 @@ pub(super) fn check_beginning(named: &str, first: &[u8]) -> Result<(), Failure> 
         let head = String::from_utf8_lossy(&first[..first.len().min(4096)]);
         head.starts_with('{') && head.contains("\"profiler_version\"")
     };
+    let text = String::from_utf8_lossy(first);
+    let is_inspection = text.trim_start().starts_with(['[', '{'])
+        && ["\"State\":", "\"RestartCount\":", "\"HostConfig\":"]
+            .iter()
+            .all(|key| text.contains(key));
+    if is_inspection {
+        return Err(
+            Failure::usage(format!("{name} is what `docker inspect` prints, not a log")).hint(
+                format!("`docker logs NAME 2>&1 | plimsoll why - --facts {named}` reads both"),
+            ),
+        );
+    }
     let shown_by = match first {
         recording if begins_recording(recording) => Some("replay"),
         _ => starts_profile().then_some("report"),

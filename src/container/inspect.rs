@@ -11,6 +11,7 @@ use bollard::models::{
     ContainerInspectResponse, ContainerStateStatusEnum, DeviceRequest, Health, HealthStatusEnum,
     HostConfig, ImageInspect, PortMap,
 };
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -44,6 +45,18 @@ pub struct InspectedContainer {
     pub start_error: Option<String>,
     /// Exit code of its last life, while it waits for a restart or runs again.
     pub last_exit_code: Option<i64>,
+}
+
+impl InspectedContainer {
+    /// Reads what `docker inspect` of one container prints; `None` for other JSON.
+    pub fn from_document(document: &Value) -> Option<InspectedContainer> {
+        let one = document
+            .as_array()
+            .map_or(Some(document), |all| all.first())?;
+        one.get("State").and(one.get("HostConfig"))?;
+        let answer = ContainerInspectResponse::deserialize(one).ok()?;
+        Some(parse_inspection(answer))
+    }
 }
 
 /// Result of Docker's health check of a container.

@@ -9,7 +9,7 @@ use super::causes::{
 use super::log::auto::AutoParser;
 use super::log::text;
 use super::log::words::Words;
-use super::{EngineId, LogParser};
+use super::{EngineId, LogParser, UnknownEngine};
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -67,7 +67,10 @@ impl CaseFacts {
     }
 
     /// Reads `engine`, `version`, `gpu` and `container` of a document of facts.
-    pub fn from_document(document: &Value) -> CaseFacts {
+    ///
+    /// # Errors
+    /// An engine that is not known.
+    pub fn from_document(document: &Value) -> Result<CaseFacts, UnknownEngine> {
         let mut facts = Vec::new();
         let mut note = |name: &str, value: &Value| match value {
             Value::Null => {}
@@ -81,10 +84,10 @@ impl CaseFacts {
             container.iter().for_each(|(name, value)| note(name, value));
         }
         let engine = document.get("engine").and_then(Value::as_str);
-        CaseFacts {
-            engine: engine.and_then(|name| EngineId::from_name(name).ok()),
-            facts,
-        }
+        // Of the collected cases some are of no server that is known.
+        let engine = engine.filter(|name| *name != "other");
+        let engine = engine.map(EngineId::from_name).transpose()?;
+        Ok(CaseFacts { engine, facts })
     }
 }
 
@@ -217,6 +220,24 @@ static PATTERNS: LazyLock<Vec<Vec<(usize, &str)>>> = LazyLock::new(|| {
 const TRACEBACK: &str = "Traceback (most recent call last)";
 /// SGLang's, of a process of its own.
 const CHILD_FAILED: &str = "Received sigquit from a child process";
+/// llama.cpp's, of the devices that it looks for.
+const DEVICE_SEARCH: &[&str] = &[
+    "ggml_cuda_init: ",
+    "ggml_vulkan: ",
+    "load_backend: ",
+    "warning: no usable GPU found",
+    "warning: one possible reason is that llama.cpp was compiled without",
+];
+/// Ollama's, once its runner has loaded a model.
+const RUNNER_STARTED: &[&str] = &["llama runner started in", "llama-server started in"];
+/// Ollama's record of a model that it could not load, on the level INFO.
+const LOAD_FAILED: &str = "msg=\"Load failed\"";
+/// vLLM's, before the traceback that ends its engine.
+const FATAL_ERROR: &str = "EngineCore encountered a fatal error";
+/// vLLM's report of its rates: the line has both where no token was computed.
+const RATES: &str = "Avg generation throughput: ";
+const NO_RATES: &str =
+    "Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 0.0 tokens/s";
 /// Lines with what a user sent or a model answered, which may be any words.
 const QUOTING_LINES: &[&str] = &[
     "Received request ",
@@ -229,6 +250,9 @@ const QUOTING_LINES: &[&str] = &[
 const WRAPPERS: &[&str] = &[
     "EngineDeadError",
     "died unexpectedly",
+    "is already dead, terminating server",
+    "Engine loop has died",
+    FATAL_ERROR,
     CHILD_FAILED,
     "Scheduler hit an exception",
     "exiting due to model loading error",
@@ -434,6 +458,20 @@ impl<'a> Judge<'a> {
             life
         });
         judge.lives = lives.collect();
+        // llama.cpp looks for devices before it prints that it starts.
+        for at in 1..lines.len() {
+            if judge.lives[at] == judge.lives[at - 1] {
+                continue;
+            }
+            let of_devices = |line: &EvidenceLine| {
+                let mut signs = DEVICE_SEARCH.iter();
+                line.source == EvidenceSource::Log && signs.any(|sign| line.text.contains(sign))
+            };
+            let before = lines[..at].iter().rev();
+            let own = before.take_while(|line| of_devices(line)).count();
+            let life = judge.lives[at];
+            judge.lives[at - own..at].fill(life);
+        }
         let (mut served_from, mut ended) = (vec![None; life + 1], vec![false; life + 1]);
         for (at, line) in lines.iter().enumerate() {
             let life = judge.lives[at];
@@ -518,7 +556,9 @@ impl<'a> Judge<'a> {
         // Every start prints its arguments first, so that mark alone does not show how far a start came.
         let marked = best.phase.filter(|phase| *phase != "argparse");
         let own = best.rule.phase.as_deref().or(marked);
-        let phase = own.or(best.cause.phase.as_deref());
+        let usual = (best.cause.phase.as_deref())
+            .filter(|phase| *phase != "serving" || self.may_have_served(best.life));
+        let phase = own.or(usual);
         let mut look_at: Vec<String> = Vec::new();
         for place in best.rule.look_at.iter().chain(&best.cause.look_at) {
             if !look_at.contains(place) {
@@ -552,17 +592,30 @@ impl<'a> Judge<'a> {
         let is_served = self.is_served();
         let points = |line: &&EvidenceLine| {
             let mut wrappers = WRAPPERS.iter().chain(FAILED_STARTS);
-            !is_quiet(line) && wrappers.any(|sign| line.text.contains(sign))
+            // Ollama starts its runner anew, with less on the GPU.
+            let recovered = |later: &&EvidenceLine| {
+                later.number > line.number && RUNNER_STARTED.iter().any(|s| later.text.contains(s))
+            };
+            !is_quiet(line)
+                && wrappers.any(|sign| line.text.contains(sign))
+                && !self.lines.iter().any(|later| recovered(&later))
         };
         // One request's traceback ends no server.
         let is_final = |line: &&EvidenceLine| !is_served || ends_engine(line);
         let wrapper = self.lines.iter().filter(points).find(is_final);
         // The last exception that no rule knows and that points to no other; of a server that served, its last words.
         let last_life = self.lives.last().copied().unwrap_or(0);
+        let fatal = (self.lines.iter().rev()).find(|line| line.text.contains(FATAL_ERROR));
+        let is_of_end = |line: &EvidenceLine| {
+            let behind = fatal.is_some_and(|fatal| {
+                (fatal.number..=fatal.number + TRACEBACK_LINES).contains(&line.number)
+            });
+            line.number >= self.last || behind
+        };
         let exception = (self.lines.iter().zip(&self.lives).rev())
             .filter(|(line, life)| line.source == EvidenceSource::Log && **life == last_life)
             .map(|(line, _)| line)
-            .filter(|line| !is_quiet(line) && (!is_served || line.number >= self.last))
+            .filter(|line| !is_quiet(line) && (!is_served || is_of_end(line)))
             .find(|line| {
                 let named = EXCEPTIONS.iter().any(|sign| has_sign(sign, &line.text));
                 let mut others = WRAPPERS.iter().chain(FAILED_STARTS).chain(POINTERS);
@@ -586,7 +639,7 @@ impl<'a> Judge<'a> {
             look_at.push("the container's log: nothing was given");
         }
         let silent = count == 0 && code.is_none() && status.is_empty();
-        let is_up = is_served || status == "running";
+        let is_up = (is_served || status == "running") && self.idle_reports(last_life) == 0;
         let no_mark = self.marks.iter().all(Option::is_none);
         let mut numbers = self.figures(self.lines.iter());
         if let Some(code) = code.filter(|_| failed) {
@@ -655,10 +708,10 @@ impl<'a> Judge<'a> {
         let rule = c.rule;
         let phase = c.phase.unwrap_or("unknown");
         (rule.engines.is_empty() || rule.engines.iter().any(|e| e == self.engine))
-            && !rule
-                .not_in_line
-                .iter()
-                .any(|sign| has_sign(sign, &c.line.text))
+            && !(rule.not_in_line.iter()).any(|sign| {
+                let is_level = matches!(sign.as_str(), "INFO" | "WARNING");
+                has_sign(sign, &c.line.text) && !(is_level && c.line.text.contains(LOAD_FAILED))
+            })
             && (rule.in_phases.is_empty() || rule.in_phases.iter().any(|p| p == phase))
             && (!rule.at_end || c.line.number >= self.last)
             && (rule.with.is_empty() || self.has_any(&rule.with, 0))
@@ -743,6 +796,28 @@ impl<'a> Judge<'a> {
     /// Whether the engine came to serve requests.
     fn is_served(&self) -> bool {
         (0..self.marks.len()).any(|at| self.serves_at(at))
+    }
+
+    /// Whether a start served, or nothing of it shows how far it came.
+    fn may_have_served(&self, life: usize) -> bool {
+        let here = |at: &usize| self.lives[*at] == life;
+        let mut own = (0..self.lines.len()).filter(here);
+        own.all(|at| {
+            let text = &self.lines[at].text;
+            self.marks[at].is_none() && !FAILED_STARTS.iter().any(|sign| text.contains(sign))
+        }) || self.served_from[life].is_some()
+    }
+
+    /// How many reports of rates at the end of a start's log have requests and no tokens.
+    fn idle_reports(&self, life: usize) -> usize {
+        let own = self.lines.iter().zip(&self.lives).rev();
+        let reports = own.filter(|(line, of)| **of == life && line.text.contains(RATES));
+        let idle = reports.take_while(|(line, _)| {
+            let count = |sign| number_behind(&line.text, sign).unwrap_or(0.0);
+            let open = count("Running: ") + count("Waiting: ") + count("Pending: ");
+            line.text.contains(NO_RATES) && open > 0.0
+        });
+        idle.count()
     }
 
     /// Whether a line of progress shows that it serves.
@@ -852,10 +927,20 @@ impl<'a> Judge<'a> {
                 let mut own = before.filter(|(_, life)| **life == c.life);
                 !own.any(|(line, _)| line.text.contains(CHILD_FAILED))
             }
+            "shared_memory_dominates" => {
+                let of = |name: &str| numbers.get(name).and_then(Value::as_f64);
+                of("shmem_rss_kb")
+                    .zip(of("anon_rss_kb"))
+                    .is_some_and(|(shared, own)| shared > own)
+            }
+            "stands_still" => {
+                let later = self.lines[c.at + 1..].iter();
+                self.idle_reports(c.life) > 1 && !later.into_iter().any(|l| l.text.contains(RATES))
+            }
             "needs_little" => gib("needed").is_some_and(|needed| needed <= ORDINARY_HOST_GIB),
             "repeats" => {
                 let same = |line: &&EvidenceLine| has_sign(c.sign, &line.text);
-                self.lines.iter().filter(same).count() > 3
+                self.lines.iter().filter(same).count() > 2
             }
             _ => false,
         }
@@ -1313,7 +1398,7 @@ mod tests {
     use serde_json::json;
 
     fn diagnose(facts: Value, log: &str) -> Diagnosis {
-        let mut finder = CauseFinder::new(CaseFacts::from_document(&facts));
+        let mut finder = CauseFinder::new(CaseFacts::from_document(&facts).unwrap());
         log.lines().for_each(|line| finder.line(line.as_bytes()));
         finder.conclude()
     }
@@ -1665,11 +1750,107 @@ mod tests {
                 "open_files_limit",
                 "ulimit",
             ),
+            (
+                "vllm",
+                "Application startup complete.\nRuntimeError: Triton Error [CUDA]: out of memory",
+                "runtime_oom_torch",
+                "gpu_memory_utilization",
+            ),
+            (
+                "vllm",
+                "RuntimeError: Error 803: system has unsupported display driver / cuda driver combination",
+                "driver_or_toolkit_mismatch",
+                "env:LD_LIBRARY_PATH",
+            ),
+            (
+                "vllm",
+                "ValueError: Weight input_size_per_partition = 7392 is not divisible by min_thread_k = 128.",
+                "bad_flag",
+                "quantization",
+            ),
+            (
+                "vllm",
+                "RuntimeError: No compiled cutlass_scaled_mm for CUDA device capability: 120",
+                "unsupported_architecture_or_dtype",
+                "image",
+            ),
+            (
+                "vllm",
+                "Out of memory: Killed process 9 (VLLM::Worker) total-vm:9kB, anon-rss:10kB, file-rss:0kB, shmem-rss:20kB",
+                "host_ram_oom_kernel",
+                "cpu_offload_gb",
+            ),
+            (
+                "ollama",
+                "time=x level=INFO msg=\"Load failed\" error=\"timed out waiting for llama-server to start: context canceled\"",
+                "hang_no_progress",
+                "client_timeout",
+            ),
+            (
+                "llama.cpp",
+                "ggml_vulkan: No devices found.\nwarning: no usable GPU found, --gpu-layers option will be ignored",
+                "no_gpu_visible",
+                "gpu_devices",
+            ),
+            (
+                "vllm",
+                "docker: no matching manifest for linux/arm64/v8 in the manifest list entries.",
+                "image_not_available",
+                "image",
+            ),
+            (
+                "vllm",
+                "nvidia-container-cli: ldcache error: process /sbin/ldconfig terminated with signal 9",
+                "no_gpu_visible",
+                "nvidia_container_toolkit",
+            ),
         ] {
             let found = diagnose(serde_json::json!({"engine": engine}), line);
             assert_eq!(found.cause.as_deref(), Some(cause), "{line}");
             assert_eq!(found.advice[0].setting, first_setting, "{line}");
         }
+    }
+
+    #[test]
+    fn requests_without_tokens_are_a_hang_and_idle_reports_are_none() {
+        let report = |running: u32| {
+            format!(
+                "INFO [loggers.py:1] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 0.0 \
+                 tokens/s, Running: {running} reqs, Waiting: 0 reqs, GPU KV cache usage: 1.0%\n"
+            )
+        };
+        let cause = |reports: &[u32]| {
+            let lines: String = reports.iter().map(|n| report(*n)).collect();
+            let log = format!("INFO: Application startup complete.\n{lines}");
+            diagnose(Value::Null, &log).cause.unwrap_or_default()
+        };
+        assert_eq!(cause(&[2, 2]), "hang_no_progress");
+        assert_eq!(cause(&[2, 2, 0]), "no_failure");
+        assert_eq!(cause(&[0, 0]), "no_failure");
+    }
+
+    #[test]
+    fn the_exception_that_ended_a_server_is_shown() {
+        let log = "INFO: Application startup complete.\n\
+            ERROR [core.py:1] EngineCore encountered a fatal error.\n\
+            ERROR [core.py:1] ValueError: No valid structured output parameter found\n\
+            ERROR [async_llm.py:7] EngineDeadError: EngineCore encountered an issue.\n\
+            INFO: 1 \"POST /v1/chat HTTP/1.1\" 500\nINFO: 2\nINFO: 3\nINFO: 4\nINFO: 5";
+        let found = diagnose(serde_json::json!({"engine": "vllm"}), log);
+        assert!(found.abstained, "{found:?}");
+        assert!(
+            found.evidence[0].quote.contains("structured output"),
+            "{found:?}"
+        );
+        // Before its first line of life llama.cpp looks for devices.
+        let twice = "build: 1 (a) with x\nsrv  llama_server: server is listening on a\n\
+            ggml_cuda_init: failed to initialize CUDA: no CUDA-capable device is detected\n\
+            build: 1 (a) with x\nsrv  llama_server: server is listening on a";
+        let means = diagnose(serde_json::json!({"engine": "llama.cpp"}), twice).means;
+        assert!(
+            !means.unwrap_or_default().contains("a later start"),
+            "the last one lost its GPU"
+        );
     }
 
     #[test]

@@ -50,13 +50,8 @@ pub async fn diagnose_container(
     keep: bool,
 ) -> (Diagnosis, Option<KeptEvidence>) {
     let (facts, state) = (&container.facts, &container.facts.state);
-    let mut known = facts_of(facts);
-    known.push(format!("status={}", state.status));
+    let mut known = facts_of_state(container);
     let code = state.exit_code.or(container.last_exit_code);
-    known.extend(code.map(|code| format!("exit_code={code}")));
-    if state.restart_count > 0 {
-        known.push(format!("restart_count={}", state.restart_count));
-    }
     let (mut now, mut unread) = (Vec::new(), Vec::new());
     let (by, unread_events) = stopped_by(runtime, container).await;
     known.extend(by.map(|by| format!("stopped_by={by}")));
@@ -195,6 +190,28 @@ fn diagnose_events(events: &[ContainerNotice], status: &str, unread: &str) -> Di
     let mut evidence = Evidence::new(known, false);
     evidence.unread.push(unread.to_owned());
     evidence.conclude().0
+}
+
+/// Facts of a container and of how it ended, as `name=value`.
+fn facts_of_state(container: &InspectedContainer) -> Vec<String> {
+    let state = &container.facts.state;
+    let mut known = facts_of(&container.facts);
+    known.push(format!("status={}", state.status));
+    let code = state.exit_code.or(container.last_exit_code);
+    known.extend(code.map(|code| format!("exit_code={code}")));
+    if state.restart_count > 0 {
+        known.push(format!("restart_count={}", state.restart_count));
+    }
+    known
+}
+
+/// What `docker inspect` of a container tells, without asking the daemon.
+pub fn facts_of_inspection(container: &InspectedContainer) -> CaseFacts {
+    let mut facts = facts_of_state(container);
+    let oom_killed = container.facts.state.oom_killed;
+    facts.push(format!("oom_killed={oom_killed}"));
+    let engine = recognise(&container.facts).map(|(engine, _)| engine);
+    CaseFacts { engine, facts }
 }
 
 /// Facts of a container that its inspection shows, as `name=value`.

@@ -162,7 +162,7 @@ pub fn read_bundle(file: &Path) -> Result<Evidence, Failure> {
         ))
         .hint("unpack it and name the log in it, or write one: `plimsoll why NAME --bundle FILE`")
     })?;
-    let mut evidence = Evidence::new(CaseFacts::from_document(&facts), false);
+    let mut evidence = Evidence::new(CaseFacts::from_document(&facts).unwrap_or_default(), false);
     for (entry, source) in [
         (LOG, EvidenceSource::Log),
         (DOCKER, EvidenceSource::Docker),
