@@ -74,6 +74,8 @@ pub struct Deployment {
     pub graph_forecast: Option<bool>,
     /// vLLM's second model runner (`VLLM_USE_V2_MODEL_RUNNER`); `None`: as the version does for the model.
     pub second_runner: Option<bool>,
+    /// `--async-scheduling`: the next step is prepared while one runs. vLLM's default.
+    pub async_scheduling: Option<bool>,
     /// vLLM's V0 engine (`VLLM_USE_V1=0`); `None`: the default of the version.
     pub vllm_v0: Option<bool>,
     /// GPUs that its container gets, where the line that starts it says so.
@@ -150,6 +152,7 @@ impl Deployment {
             flashinfer_sampler: None,
             graph_forecast: None,
             second_runner: None,
+            async_scheduling: None,
             vllm_v0: None,
             given_gpus: None,
             lacking_flags: Vec::new(),

@@ -51,6 +51,14 @@ struct Items {
     row_values: u64,
 }
 
+/// Whether a model has an encoder of images or sound, described or not.
+pub fn has_encoder(model: &Model) -> bool {
+    let described = ["vision_config", "audio_config", "vision_tower"]
+        .iter()
+        .any(|part| model.config.get(part).is_some_and(|v| v.is_object()));
+    described || MULTIMODAL.contains(&kind(model))
+}
+
 /// What the encoder of a deployment takes in the profile run.
 pub fn of(model: &Model, deployment: &Deployment, settings: &Settings, value: u64) -> Encoding {
     let unknown = |left, known| Encoding {

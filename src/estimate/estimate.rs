@@ -120,13 +120,20 @@ impl Estimate {
         let request = match deployment.engine {
             // Not where less may be kept of it than is computed.
             _ if shorter => 0,
-            EngineId::Vllm if !vllm::is_v0(deployment) => {
-                let longest = self.settings.max_model_len;
-                longest.and_then(|n| self.request(n)).unwrap_or(0)
-            }
+            EngineId::Vllm if !vllm::is_v0(deployment) => self.least_cache(deployment),
             _ => 0,
         };
         parts.fold(request, |sum, (_, bytes)| sum.saturating_add(bytes))
+    }
+
+    /// Bytes of the cache without which vLLM does not start: one request of the longest length, and a block for the
+    /// states of each sequence.
+    pub fn least_cache(&self, deployment: &Deployment) -> u64 {
+        let longest = self.settings.max_model_len;
+        let request = longest.and_then(|n| self.request(n)).unwrap_or(0);
+        let block = self.layout.as_ref().map_or(0, |layout| layout.block_bytes);
+        let states = fits::sequences_with_states(self, deployment).unwrap_or(0);
+        request.max(states.saturating_mul(block))
     }
 
     /// Whether the least that it can need is more than the engine lets itself take. An engine that moves layers to the
@@ -137,24 +144,22 @@ impl Estimate {
     }
 
     /// Leaves open whether it fits, where the pool's interval holds both answers.
-    fn doubt(&mut self) {
+    fn doubt(&mut self, deployment: &Deployment) {
         let pool = self.term(Component::KvCache).and_then(|t| t.band.clone());
-        let (Some(band), Some(longest)) = (pool, self.settings.max_model_len) else {
+        let (Some(band), Some(_), Ok(_)) = (pool, self.settings.max_model_len, &self.layout) else {
             return;
         };
-        let Some(request) = self.request(longest) else {
-            return;
-        };
+        let needed = self.least_cache(deployment);
         let open = match self.fits {
-            Some(true) => band.low < request,
+            Some(true) => band.low < needed,
             // Weights that exceed the share are no matter of the pool.
-            Some(false) => band.high >= request && self.bytes(Component::Weights) < self.budget,
+            Some(false) => band.high >= needed && self.bytes(Component::Weights) < self.budget,
             None => false,
         };
         if open {
             let other = match self.fits {
-                Some(true) => "does not hold one",
-                _ => "holds one",
+                Some(true) => "does not start",
+                _ => "starts",
             };
             self.fits = None;
             self.reason = format!(
@@ -474,7 +479,7 @@ fn of_release(
     }
     unmodelled::apply(&mut estimate, deployment, forecast);
     if bands::is_extrapolated(deployment) {
-        estimate.doubt();
+        estimate.doubt(deployment);
     }
     shared_host::judge_rest(&mut estimate, deployment);
     if let Some(why) = fits::refusal(model, deployment) {

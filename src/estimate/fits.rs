@@ -60,6 +60,18 @@ pub(super) fn refusal(model: &Model, deployment: &Deployment) -> Option<String> 
     None
 }
 
+/// Sequences for whose states the cache needs a block each, before vLLM captures CUDA graphs. From 0.20: 0.17.1 starts
+/// with fewer blocks, 0.20.0 refuses ("max_num_seqs exceeds available Mamba cache blocks").
+pub(super) fn sequences_with_states(estimate: &Estimate, deployment: &Deployment) -> Option<u64> {
+    let layout = estimate.layout.as_ref().ok()?;
+    let refuses = deployment.engine == EngineId::Vllm
+        && vllm::version(deployment) >= Version::new(0, 20, 0)
+        && !estimate.settings.eager
+        && !deployment.on_cpu
+        && layout.keeps_states();
+    refuses.then_some(estimate.settings.sequences)
+}
+
 /// Whether it fits, and why. `for_cache`: bytes that are left for the cache; `before`: taken before the engine looks.
 pub(super) fn verdict(
     estimate: &Estimate,
@@ -149,6 +161,18 @@ pub(super) fn verdict(
                 gib(-(left as f64))
             ),
         );
+    }
+    let states = sequences_with_states(estimate, deployment);
+    if let (Some(sequences), Ok(pool)) = (states, &estimate.pool) {
+        if pool.blocks < sequences {
+            return (
+                Some(false),
+                format!(
+                    "--max-num-seqs {sequences} needs as many blocks for the states of the model, and the cache has {}",
+                    pool.blocks
+                ),
+            );
+        }
     }
     match (&estimate.max_concurrency, estimate.settings.max_model_len) {
         (Ok(c), Some(longest)) if *c < 1.0 => (

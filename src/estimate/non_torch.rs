@@ -46,6 +46,10 @@ const VLLM: &[Line] = &[
     line("H100", 1, false, 0, 0.135, 15),
     line("H100", 1, false, 17, 0.25, 21),
     line("", 1, false, 0, 0.11, 28),
+    // 0.29 to 0.56 in 0.27; 0.4 to 1.2 from 0.28 on RTX 5090 and 3090 Ti, from public logs.
+    line("", 1, false, 27, 0.35, 5),
+    line("", 1, false, 28, 0.7, 4),
+    line("H100", 1, false, 27, 0.25, 2),
     line("", 2, true, 0, 0.55, 2),
     line("H", 2, true, 17, 2.07, 4),
     line("", 4, true, 0, 0.60, 2),
@@ -112,7 +116,10 @@ pub fn of(deployment: &Deployment) -> NonTorch {
             };
             named && wide && l.from <= version
         })
-        .max_by_key(|l| (l.tp, !l.gpu.is_empty(), l.from));
+        .max_by_key(|l| {
+            let named = !l.gpu.is_empty();
+            (l.tp, named && hopper, l.from, named)
+        });
     let (mut counted, runs) = found.map_or((0.11, 0), |l| (l.gib, l.runs));
     // NCCL's buffers came into being after the first snapshot until pull request 25359 (0.11) turned that around.
     if tp > 1 && version < Version::new(0, 11, 0) {

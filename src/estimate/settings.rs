@@ -4,6 +4,7 @@ use super::case::{generation_of, version_of, versions_of};
 use super::host_memory::HostAsked;
 use super::{Deployment, EngineId, Lora, Unknown, Unmodelled, Version, unmodelled};
 use crate::engine::settings::{SETTINGS, Setting, ValueKind};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// vLLM's default rank of LoRA adapters (vLLM 0.11, config/lora.py).
@@ -129,7 +130,8 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
     d.block_size = read.count("block_size")?;
     let without_prefixes = read.switch("disable_radix_cache");
     d.prefix_caching = (read.switch("enable_prefix_caching")).or(without_prefixes.map(|off| !off));
-    d.language_only = read.switch("language_model_only") == Some(true);
+    d.language_only =
+        read.switch("language_model_only") == Some(true) || allows_no_item(read.values);
     d.state_slots = read.count("max_mamba_cache_size")?;
     // `all` and -2 are all; `auto`, its default, and -1 leave it to the engine.
     let layers = read.text("n_gpu_layers");
@@ -142,6 +144,7 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
     d.vllm_v0 = read.switch("vllm_v1").map(|v1| !v1);
     d.flashinfer_sampler = read.switch("flashinfer_sampler");
     d.second_runner = read.switch("second_runner");
+    d.async_scheduling = read.switch("async_scheduling");
     d.graph_forecast = read.switch("graph_forecast");
     if read.switch("enable_lora") == Some(true) {
         d.lora = Some(Lora {
@@ -269,6 +272,20 @@ impl<'a> Read<'a> {
             _ => None,
         })
     }
+}
+
+/// Whether neither images nor videos are allowed: vLLM loads no encoder then.
+fn allows_no_item(values: &BTreeMap<String, String>) -> bool {
+    const LIMIT: &str = "limit_mm_per_prompt";
+    let whole = values
+        .get(LIMIT)
+        .map(|text| serde_json::from_str::<Value>(text));
+    let whole = whole.and_then(Result::ok).unwrap_or_default();
+    let none_of = |kind: &str| {
+        let own = values.get(&format!("{LIMIT}.{kind}")).map(String::as_str);
+        own == Some("0") || whole.get(kind).and_then(Value::as_u64) == Some(0)
+    };
+    none_of("image") && none_of("video")
 }
 
 #[cfg(test)]

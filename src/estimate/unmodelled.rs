@@ -2,7 +2,8 @@
 //! moves. Such a term has no interval from other cases, and what can add memory never "fits".
 
 use super::activation::Activation;
-use super::encoder::Encoder;
+use super::arithmetic::sum;
+use super::encoder::{self, Encoder};
 use super::engines::{self, Generation, Settings, vllm};
 use super::kv::text_value;
 use super::model::Mixer;
@@ -54,6 +55,48 @@ pub struct Unmodelled {
     pub moves: Moves,
     /// The terms that it moves; none for memory outside the GPU and for a length that the engine chooses.
     pub terms: Vec<Component>,
+    /// The part of a model that it is about: of a model without it nothing moves.
+    #[serde(skip)]
+    part: Option<ModelPart>,
+    /// The most that it moves, bytes: the interval is that much wider, and the figure stays.
+    #[serde(skip)]
+    most: Option<u64>,
+}
+
+/// A part of a model that others do not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ModelPart {
+    /// An encoder of images or sound.
+    Tower,
+    /// Recurrent states.
+    States,
+    /// Experts.
+    Experts,
+    /// Layers that keep a window, or states beside attention.
+    Windows,
+}
+
+impl ModelPart {
+    fn is_in(self, model: &Model, deployment: &Deployment) -> bool {
+        match self {
+            ModelPart::Tower => !deployment.language_only && encoder::has_encoder(model),
+            ModelPart::States => model.is_recurrent(),
+            ModelPart::Experts => model.experts_per_token.is_some_and(|n| n > 0),
+            ModelPart::Windows => {
+                let windows = |m: &Mixer| {
+                    matches!(
+                        m,
+                        Mixer::Attention {
+                            window: Some(_),
+                            ..
+                        }
+                    )
+                };
+                model.is_recurrent() || model.mixers.iter().any(windows)
+            }
+        }
+    }
 }
 
 impl Unmodelled {
@@ -63,7 +106,19 @@ impl Unmodelled {
             name: name.into(),
             moves,
             terms: terms.to_vec(),
+            part: None,
+            most: None,
         }
+    }
+
+    /// More may be needed than is computed, and it is not known how much.
+    fn adds(&self) -> bool {
+        self.most.is_none() && self.moves.adds()
+    }
+
+    /// Less may be needed than is computed, and it is not known how much.
+    fn lowers(&self) -> bool {
+        self.most.is_none() && self.moves.lowers()
     }
 
     /// A draft model that is not computed with.
@@ -121,8 +176,11 @@ impl Unmodelled {
         } else if terms.is_empty() {
             format!("not modelled: {}", self.name)
         } else {
+            let most = self.most.map_or(String::new(), |most| {
+                format!(" by up to {}", crate::units::Bytes(most))
+            });
             format!(
-                "not modelled: {}, which {verb} {}",
+                "not modelled: {}, which {verb} {}{most}",
                 self.name,
                 terms.join(", ")
             )
@@ -204,6 +262,9 @@ struct WrittenMove {
     /// It is about CUDA graphs alone: with `--enforce-eager` it moves nothing.
     #[serde(default)]
     of_graphs: bool,
+    part: Option<ModelPart>,
+    /// The most that it moves, MiB.
+    most_mib: Option<u64>,
 }
 
 /// What a flag does to the GPU's memory.
@@ -429,7 +490,11 @@ pub fn of_flags(engine: EngineId, values: &BTreeMap<String, String>) -> Vec<Unmo
             Effect::Unknown => Some(Unmodelled::unknown_flag(engine, own, &flag)),
             Effect::Moves(found) if knows_unset && is_unset(value, found.unless.as_deref()) => None,
             Effect::Moves(found) if found.of_graphs && (eager || off.is_some()) => None,
-            Effect::Moves(found) => Some(Unmodelled::new(flag, found.moves, &found.terms)),
+            Effect::Moves(found) => Some(Unmodelled {
+                part: found.part,
+                most: found.most_mib.map(|mib| mib << 20),
+                ..Unmodelled::new(flag, found.moves, &found.terms)
+            }),
         }
     });
     found.collect()
@@ -554,6 +619,7 @@ pub(super) fn of(
     let d = deployment;
     let served = !d.engine.takes_what_is_asked();
     let mut all = d.unmodelled.clone();
+    all.retain(|u| u.part.is_none_or(|part| part.is_in(model, d)));
     // llama.cpp divides the cells of its context among the slots; windows and states it keeps for each slot.
     let is_plain = |m: &Mixer| {
         matches!(
@@ -705,8 +771,8 @@ fn is_pooling(model: &Model) -> bool {
 pub fn settle(point: Option<bool>, unmodelled: &[Unmodelled], least_exceeds: bool) -> Option<bool> {
     match point {
         _ if least_exceeds => Some(false),
-        Some(true) if unmodelled.iter().any(|u| u.moves.adds()) => None,
-        Some(false) if unmodelled.iter().any(|u| u.moves.lowers()) => None,
+        Some(true) if unmodelled.iter().any(Unmodelled::adds) => None,
+        Some(false) if unmodelled.iter().any(Unmodelled::lowers) => None,
         point => point,
     }
 }
@@ -748,14 +814,20 @@ pub(super) fn apply(estimate: &mut Estimate, deployment: &Deployment, forecast: 
                 .any(|t| *t == Component::KvCache || counted.contains(t))
         })
         .collect();
-    let adds = moved.iter().any(|u| u.moves.adds());
+    let most = sum(moved.iter().filter_map(|u| u.most));
+    let moved: Vec<&Unmodelled> = moved.into_iter().filter(|u| u.most.is_none()).collect();
+    let adds = moved.iter().any(|u| u.adds());
     let pool = estimate
         .terms
         .iter_mut()
         .find(|t| t.component == Component::KvCache);
     if let (Some(why), Some(pool)) = (reason(&moved).filter(|_| adds), pool) {
         if pool.bytes.is_ok() {
-            (pool.bytes, pool.at_least, pool.band) = (Err(why.clone()), None, None);
+            pool.bytes = Err(why.clone());
+        }
+        // What takes more elsewhere leaves it less.
+        if !counted.is_empty() {
+            (pool.at_least, pool.band) = (None, None);
         }
         estimate.pool = Err(why.clone());
         estimate.max_concurrency = Err(why);
@@ -770,7 +842,11 @@ pub(super) fn apply(estimate: &mut Estimate, deployment: &Deployment, forecast: 
             pool.band = Some(open_band(low, most, &why));
         }
     }
-    if let Some(why) = reason(&direct).filter(|_| direct.iter().any(|u| u.moves.adds())) {
+    if most > 0 {
+        let pool = (estimate.terms.iter_mut()).find(|t| t.component == Component::KvCache);
+        pool.into_iter().for_each(|pool| widen_band(pool, most));
+    }
+    if let Some(why) = reason(&direct).filter(|_| direct.iter().any(|u| u.adds())) {
         estimate.layout = Err(why.clone());
         estimate.kv_bytes_per_token = Err(why);
     }
@@ -817,14 +893,27 @@ fn open_band(low: u64, high: u64, why: &Unknown) -> Band {
     }
 }
 
-/// A term that is moved: its bound instead of an interval of other cases.
+/// Lets an interval be wider by so many bytes at both ends.
+fn widen_band(term: &mut Term, most: u64) {
+    if let Some(band) = &mut term.band {
+        band.low = band.low.saturating_sub(most);
+        band.high = band.high.saturating_add(most);
+    }
+}
+
+/// A term that is moved: its bound instead of an interval of other cases; where it is known how far, a wider interval.
 fn limit(term: &mut Term, moved: &[&Unmodelled]) {
+    widen_band(term, sum(moved.iter().filter_map(|u| u.most)));
+    let moved: Vec<&Unmodelled> = (moved.iter().copied())
+        .filter(|u| u.most.is_none())
+        .collect();
+    let moved = moved.as_slice();
     let (Some(why), Ok(bytes)) = (reason(moved), term.bytes.clone()) else {
         return;
     };
     let band = term.band.take();
-    if moved.iter().any(|u| u.moves.adds()) {
-        let lowers = moved.iter().any(|u| u.moves.lowers());
+    if moved.iter().any(|u| u.adds()) {
+        let lowers = moved.iter().any(|u| u.lowers());
         let low = band.map_or(bytes, |b| b.low.min(bytes));
         term.at_least = (!lowers).then_some(low);
         term.bytes = Err(why);
@@ -835,7 +924,7 @@ fn limit(term: &mut Term, moved: &[&Unmodelled]) {
 }
 
 /// Whether vLLM subtracts its forecast of the graphs from the pool.
-pub(super) fn forecasts(deployment: &Deployment) -> bool {
+pub fn forecasts(deployment: &Deployment) -> bool {
     deployment.engine == EngineId::Vllm && vllm::rule(deployment) == vllm::Rule::SnapshotAndGraphs
 }
 

@@ -386,3 +386,115 @@ proptest! {
         }
     }
 }
+
+/// vLLM with one model of those that ship, on a GPU.
+fn on_vllm(version: (u32, u32, u32), gpu: &str, gib: f64, tp: u64) -> Deployment {
+    Deployment {
+        version: Some(crate::estimate::Version::new(
+            version.0, version.1, version.2,
+        )),
+        gpu: Some(crate::estimate::Gpu {
+            name: gpu.into(),
+            total: (gib * f64::from(1 << 30)) as u64,
+            in_use: 0,
+        }),
+        tp,
+        ..Deployment::with_defaults(EngineId::Vllm)
+    }
+}
+
+#[test]
+fn windows_keep_the_tokens_of_all_steps_under_way() {
+    // Printed by vLLM 0.29 with 4.25 GiB asked for, steps of 2,496 tokens.
+    for (longest, tokens) in [(32_768, 78_433), (65_536, 116_025), (131_072, 152_592)] {
+        let deployment = Deployment {
+            kv_cache_memory: Some(4_563_402_752),
+            max_model_len: Some(longest),
+            max_batched_tokens: Some(2496),
+            max_seqs: Some(16),
+            ..on_vllm((0, 29, 0), "L4", 22.0, 1)
+        };
+        let found = estimate(&model("gemma-4-26B-A4B"), &deployment);
+        let layout = found.layout.unwrap();
+        assert_eq!(layout.pool(4_563_402_752, Some(longest)).tokens, tokens);
+    }
+}
+
+#[test]
+fn states_of_more_sequences_than_the_cache_holds_keep_vllm_from_starting() {
+    let asked = |version, seqs, eager| Deployment {
+        memory_fraction: Some(0.95),
+        quantization: Some("fp8".into()),
+        max_seqs: Some(seqs),
+        eager: Some(eager),
+        ..on_vllm(version, "H100 SXM 80GB", 79.18, 1)
+    };
+    let qwen = model("Qwen3.5-27B");
+    let fits = |version, seqs, eager| estimate(&qwen, &asked(version, seqs, eager)).fits;
+    // 0.22 printed 856 blocks and refused 1,024 sequences; 0.17.1 starts.
+    assert_eq!(fits((0, 22, 0), 1024, false), Some(false));
+    assert_eq!(fits((0, 22, 0), 256, false), Some(true));
+    assert_eq!(fits((0, 22, 0), 1024, true), Some(true));
+    assert_eq!(fits((0, 17, 1), 1024, false), Some(true));
+    let holds = |d: &Deployment| {
+        let found = estimate(&qwen, d);
+        Ok(if found.fits == Some(true) {
+            found.max_concurrency?
+        } else {
+            0.0
+        })
+    };
+    let remedies =
+        crate::estimate::question::find_remedies(&qwen, &asked((0, 22, 0), 1024, false), 1, &holds);
+    assert!(
+        remedies[0].argument.starts_with("--max-num-seqs "),
+        "{remedies:?}"
+    );
+}
+
+#[test]
+fn formats_are_those_of_the_parts_of_a_model() {
+    let gib = |name: &str, deployment: &Deployment| {
+        let found = weights::of(&model(name), deployment).unwrap();
+        found.bytes as f64 / f64::from(1 << 30)
+    };
+    // Its list leaves a dense MLP out, beside which the experts are: about 18 GB are loaded.
+    let gemma = gib(
+        "Gemma-4-26B-A4B-NVFP4",
+        &on_vllm((0, 25, 1), "RTX 5090", 31.36, 1),
+    );
+    assert!((16.0..19.0).contains(&gemma), "{gemma}");
+    // `modelopt` names whatever the checkpoint has: 20.0 GiB were printed with it.
+    let named = Deployment {
+        quantization: Some("modelopt".into()),
+        ..on_vllm((0, 24, 0), "H100 SXM 80GB", 79.18, 1)
+    };
+    let qwen = gib("Qwen3.6-27B-NVFP4", &named);
+    assert!((19.4..20.4).contains(&qwen), "{qwen}");
+    // Experts in MXFP4 are padded to 256 on Blackwell, whatever the rest is in; those of Kimi K3 are not.
+    let wide = gib("DeepSeek-V4-Pro", &on_vllm((0, 25, 0), "B300", 268.6, 8));
+    assert!((128.0..140.0).contains(&wide), "{wide}");
+    let kimi = gib("Kimi-K3", &on_vllm((0, 26, 0), "B300", 268.6, 8));
+    assert!((185.0..204.9).contains(&kimi), "{kimi}");
+}
+
+#[test]
+fn a_cache_has_the_keys_and_scales_that_a_model_and_a_type_add() {
+    let per_token = |name: &str, dtype: &str, tp| {
+        let deployment = Deployment {
+            kv_dtype: Some(dtype.into()),
+            ..on_vllm((0, 26, 0), "B200", 178.35, tp)
+        };
+        estimate(&model(name), &deployment)
+            .kv_bytes_per_token
+            .unwrap()
+    };
+    // 37.62 GiB for 1,048,576 tokens, less the 512 bytes of a draft's layer.
+    assert_eq!(per_token("MiniMax-M3-NVFP4", "fp8", 2), 38_528 - 512);
+    // A scale of 4 bytes for each head of 128 values.
+    let (plain, scaled) = (
+        per_token("Qwen3-8B", "fp8", 1),
+        per_token("Qwen3-8B", "int8_per_token_head", 1),
+    );
+    assert_eq!(scaled * 128, plain * 132);
+}

@@ -386,6 +386,11 @@ fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
                 let verdict = format!("Not all of it fits{verdict}; {then}");
                 return (AnswerState::Critical, verdict);
             }
+            if reading.may_fit && !several {
+                let verdict =
+                    format!("May not fit{verdict}; the interval leaves open that it does");
+                return (AnswerState::Critical, verdict);
+            }
             (AnswerState::Failed, format!("Does not fit{verdict}"))
         }
     }
@@ -410,7 +415,9 @@ fn shortage(page: &EstimatePage, reading: &Reading) -> (Option<u64>, String) {
         }
         _ => {}
     }
-    if reading.besides >= on.budget && on.pool == 0 {
+    // What is needed at least has no parts, and a sentence of its own.
+    let has_parts = reading.request > 0 || page.reason.is_empty();
+    if has_parts && reading.besides >= on.budget && on.pool == 0 {
         let why = format!(
             "everything but the KV cache needs {} per GPU; the engine may take {}",
             Bytes(reading.besides),

@@ -98,6 +98,18 @@ pub fn runs_second_runner(model: &Model, deployment: &Deployment) -> bool {
     deployment.second_runner.unwrap_or(by_default) && !unsure && !deployment.on_cpu
 }
 
+/// Steps that are under way at once, whose tokens a sliding window keeps besides its own: from 0.26
+/// `max_in_flight_tokens` = `max_concurrent_batches` x `max_num_batched_tokens` (vllm/config, v1/kv_cache_interface.py).
+pub fn steps_at_once(model: &Model, deployment: &Deployment) -> u64 {
+    let stages = deployment.pp.max(1);
+    match (deployment.async_scheduling.unwrap_or(true), stages) {
+        _ if version(deployment) < Version::new(0, 26, 0) => 1,
+        (true, stages) if runs_second_runner(model, deployment) => stages.saturating_add(1),
+        (true, 1) => 2,
+        (_, stages) => stages,
+    }
+}
+
 /// Layers of different windows are grouped and only what their windows reach is kept: the hybrid manager.
 pub fn hybrid(model: &Model, deployment: &Deployment) -> bool {
     let v = version(deployment);

@@ -304,6 +304,7 @@ fn compressed(q: Config) -> Result<Scheme, Unknown> {
         return Err(unknown("compressed-tensors without weights"));
     }
     let mut scheme = q.left_out(Scheme::all(base.unwrap_or(Format::Plain)));
+    scheme.lacks_list = scheme.ignored.is_empty() && base.is_some_and(Format::is_small);
     if base.is_none() {
         scheme.name = others[0].1.label();
     }

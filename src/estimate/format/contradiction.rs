@@ -33,6 +33,17 @@ pub fn of(model: &Model, engine: EngineId, requested: &str) -> Option<String> {
     (asked != has).then(|| own.chars().filter(|c| !c.is_control()).take(40).collect())
 }
 
+/// Whether the engine reads all of the format from the checkpoint under this name, as without one: names that stand for
+/// several formats (vLLM 0.25, `modelopt` of a checkpoint in NVFP4: 20.0 GiB as without it).
+pub fn reads_own(model: &Model, requested: &str) -> bool {
+    const OPEN: &[&str] = &["modelopt", "compressed-tensors", "quark"];
+    let word = requested.trim().to_ascii_lowercase();
+    let family = METHODS.iter().find(|f| f.contains(&word.as_str()));
+    model.quantization.is_some()
+        && (word == "deepseek_v4_fp8" || family.is_some_and(|f| OPEN.contains(&f[0])))
+        && of(model, EngineId::Vllm, requested).is_none()
+}
+
 /// Whether an engine takes the format from a checkpoint that has it, and this one states none: vLLM 0.33 ends with "Cannot
 /// find the config file for awq" (model_loader/weight_utils.py, `get_quant_config`).
 pub fn lacks_format(model: &Model, engine: EngineId, requested: &str) -> bool {

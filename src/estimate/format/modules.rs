@@ -15,7 +15,11 @@ static MODULES: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| read_t
 
 /// The modules that a tensor is, from `layers.N.` on, or `lm_head`, `embed_tokens`.
 pub fn names(tensor: &Tensor) -> Vec<String> {
-    let modules = MODULES.get(tensor.role).into_iter().flatten();
+    names_of(tensor.role, tensor)
+}
+
+fn names_of(role: &str, tensor: &Tensor) -> Vec<String> {
+    let modules = MODULES.get(role).into_iter().flatten();
     match tensor.layer {
         Some(layer) => modules.map(|m| format!("layers.{layer}.{m}")).collect(),
         None => modules.cloned().collect(),
@@ -57,6 +61,8 @@ pub struct Patterns {
     alike: bool,
     /// Results by role and length of the layer's number, where these decide.
     found: RefCell<HashMap<(&'static str, u32), bool>>,
+    /// Experts are beside a dense MLP, and not in it.
+    pub experts_beside: bool,
     /// The list ends in `…N more`: what is left of it is taken to go on for the other layers.
     pub cut: bool,
     /// Expressions that could not be read.
@@ -144,8 +150,12 @@ impl Patterns {
         if self.is_empty() {
             return false;
         }
+        let modules = || match self.experts_beside && tensor.role.starts_with("exp_") {
+            true => names_of("experts_beside", tensor),
+            false => names(tensor),
+        };
         if !self.alike {
-            return self.name(&names(tensor));
+            return self.name(&modules());
         }
         let digits = tensor
             .layer
@@ -154,7 +164,7 @@ impl Patterns {
         if let Some(known) = self.found.borrow().get(&key) {
             return *known;
         }
-        let named = self.name(&names(tensor));
+        let named = self.name(&modules());
         self.found.borrow_mut().insert(key, named);
         named
     }

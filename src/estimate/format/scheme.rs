@@ -3,7 +3,7 @@
 use super::super::{Deployment, EngineId, Model, Tensor, Unknown};
 use super::gguf::Mixture;
 use super::modules::Patterns;
-use super::{FileType, Format, config, modules, named};
+use super::{FileType, Format, config, contradiction, modules, named};
 use crate::estimate::engines::{self, Generation};
 use crate::estimate::kv::text_value;
 use serde::Deserialize;
@@ -28,6 +28,8 @@ pub struct Scheme {
     pub lm_head: bool,
     /// A dynamic quantisation: which modules it leaves in 16 bits, only its config.json describes.
     pub dynamic: bool,
+    /// A configuration of 4 bits without the list of modules that every such checkpoint leaves out.
+    pub lacks_list: bool,
     /// Layers with an MLP that it is taken to leave so.
     pub plain_mlps: u64,
     /// The matrices of experts are padded to what the kernels want.
@@ -79,7 +81,8 @@ impl Scheme {
     pub fn of(model: &Model, deployment: &Deployment) -> Result<Scheme, Unknown> {
         let requested = deployment.quantization.as_deref().map(str::trim);
         let stored = model.quantization.as_ref();
-        let mut scheme = match requested.filter(|name| !name.is_empty()) {
+        let own = |name: &&str| !name.is_empty() && !contradiction::reads_own(model, name);
+        let mut scheme = match requested.filter(own) {
             None => match stored {
                 Some(value) => config::read(value)?,
                 None => Scheme::all(Format::Plain),
@@ -134,14 +137,29 @@ impl Scheme {
                 }
             }
         }
-        if scheme.base == Format::Mxfp4 && scheme.padding == Padding::None {
+        // Kimi K3's, of compressed-tensors, are not: with them 8 x B300 would be 27 GiB over what they served with.
+        let packed = model.quant_method() == Some("compressed-tensors");
+        let padded =
+            scheme.base == Format::Mxfp4 && !packed || scheme.experts == Some(Format::Mxfp4);
+        if padded && scheme.padding == Padding::None {
             scheme.padding = mxfp4_padding(deployment);
         }
+        let beside = model.kind.starts_with("gemma4");
+        let lists = scheme.others.iter_mut().map(|(who, _)| who);
+        lists
+            .chain([&mut scheme.ignored])
+            .for_each(|list| list.experts_beside = beside);
         let experts = model
             .tensors
             .iter()
             .find(|t| t.role == "exp_w13")
             .map_or(0, |t| t.count);
+        // Kimi K2.5 and K3 as they are published: 8 x B300 served with what this leaves.
+        if scheme.lacks_list && experts > 0 {
+            scheme.experts_only = true;
+            let note = "the list of modules that stay in 16 bits is not in this configuration: all but the experts is taken to";
+            scheme.warnings.push(note.to_owned());
+        }
         scheme.mixture = Mixture {
             layers: model.mixers.len() as u64,
             sharing: model.heads / model.kv_heads.max(1),

@@ -59,7 +59,7 @@ enum Bound {
 enum Printed {
     /// Blocks of each group.
     Blocks,
-    /// The requests of full length that fit, times that length: vLLM from 0.21.
+    /// The requests of full length that fit, times that length: vLLM from 0.20.1.
     Requests,
 }
 
@@ -177,10 +177,13 @@ impl Layout {
             None
         };
         let mut layout = match grouped {
-            Some(grouped) => grouped.layout(settings.batched_tokens),
+            Some(grouped) => {
+                let steps = engines::vllm::steps_at_once(model, deployment);
+                grouped.layout(settings.batched_tokens.saturating_mul(steps))
+            }
             None => Self::plain(cache, settings)?,
         };
-        if version >= crate::estimate::Version::new(0, 21, 0) {
+        if version >= crate::estimate::Version::new(0, 20, 1) {
             layout.printed = Printed::Requests;
         }
         Ok(layout)
@@ -212,7 +215,7 @@ impl Layout {
         self.blocks_of(tokens).saturating_mul(self.block_bytes)
     }
 
-    /// What `bytes` hold; `longest` is `max_model_len`, which vLLM's printed figure depends on from 0.21.
+    /// What `bytes` hold; `longest` is `max_model_len`, which vLLM's printed figure depends on from 0.20.1.
     pub fn pool(&self, bytes: u64, longest: Option<u64>) -> Pool {
         let blocks = bytes / self.block_bytes.max(1);
         let in_blocks = product([(blocks / self.groups.max(1)), self.block_tokens, self.dcp]);
@@ -229,6 +232,12 @@ impl Layout {
             blocks,
             tokens,
         }
+    }
+
+    /// Whether sequences keep states in it, each in blocks of its own.
+    pub fn keeps_states(&self) -> bool {
+        let of_states = |need: &Need| matches!(need.bound, Bound::Blocks(_));
+        self.needs.iter().any(of_states)
     }
 
     /// How many requests of `tokens` a pool holds at once.

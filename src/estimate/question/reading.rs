@@ -2,7 +2,9 @@
 
 use super::longest;
 use crate::estimate::arithmetic::sum;
-use crate::estimate::{Deployment, Estimate, Model, Unknown, bands};
+use crate::estimate::{
+    Component, Deployment, EngineId, Estimate, Model, Unknown, bands, unmodelled,
+};
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
@@ -18,6 +20,12 @@ pub struct Reading {
     pub outside: u64,
     /// What one request of the longest length keeps in the cache.
     pub request: u64,
+    /// Bytes of the cache without which the engine does not start, however few requests there are.
+    #[serde(default)]
+    pub least_cache: u64,
+    /// Bytes that CUDA graphs may take beyond their figure, where nothing is held back for them.
+    #[serde(default)]
+    pub more_graphs: u64,
     /// The engine's CUDA graphs are taken and in none of these, as their amount is not known.
     pub lacks_graphs: bool,
     /// Few runs like it were measured: the bands are of others.
@@ -26,6 +34,9 @@ pub struct Reading {
     /// No run of the engine was measured.
     #[serde(default)]
     pub unmeasured: bool,
+    /// It does not start by the estimate, and within the interval of the pool it does.
+    #[serde(default)]
+    pub may_fit: bool,
     /// The engine shortens the longest request to what fits.
     #[serde(default)]
     pub is_fitted: bool,
@@ -128,9 +139,12 @@ impl Reading {
             besides_high,
             outside: 0,
             request,
+            least_cache: estimate.least_cache(deployment),
+            more_graphs: more_graphs(deployment, estimate),
             lacks_graphs: estimate.lacks_graphs,
             extrapolated: bands::has_few_runs(deployment),
             unmeasured: bands::has_no_runs(deployment),
+            may_fit: may_fit(deployment, estimate),
             is_fitted: false,
             moves_layers: deployment.moves_layers,
             on: None,
@@ -204,6 +218,7 @@ impl Reading {
         }
         // What requests take of the pool as the engine lays it out, blocks and all.
         let cache = on.pool as f64 * (wanted as f64 / on.concurrency).min(1.0);
+        let cache = cache.max(self.least_cache.min(on.pool) as f64);
         let high = self.besides_high as f64 + cache;
         let shortens = self.is_fitted && wanted == 1;
         let risk = if self.is_over(on) || high > on.budget as f64 && !shortens {
@@ -218,7 +233,7 @@ impl Reading {
 
     /// Whether the pool and what lies outside the share are more than the GPU has.
     fn is_over(&self, on: OnGpu) -> bool {
-        !on.grows && sum([self.besides, on.pool, self.outside]) > on.free
+        !on.grows && sum([self.besides, on.pool, self.outside, self.more_graphs]) > on.free
     }
 
     /// The least risk where something is not known.
@@ -248,6 +263,29 @@ impl Reading {
     }
 }
 
+fn may_fit(deployment: &Deployment, estimate: &Estimate) -> bool {
+    let pool = estimate
+        .term(Component::KvCache)
+        .and_then(|t| t.band.as_ref());
+    let holds = pool.is_some_and(|band| band.high >= estimate.least_cache(deployment));
+    holds
+        && deployment.engine == EngineId::Vllm
+        && estimate.fits == Some(false)
+        && !estimate.cannot_start(deployment)
+        && estimate.bytes(Component::Weights) < estimate.budget
+}
+
+/// What vLLM's CUDA graphs may take beyond their figure, where its pool leaves nothing for them.
+fn more_graphs(deployment: &Deployment, estimate: &Estimate) -> u64 {
+    let graphs = estimate.term(Component::CudaGraphs);
+    let more = graphs.and_then(|t| {
+        let band = t.band.as_ref()?;
+        Some(band.high.saturating_sub(*t.bytes.as_ref().ok()?))
+    });
+    let held = deployment.engine != EngineId::Vllm || unmodelled::forecasts(deployment);
+    more.filter(|_| !held).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -261,9 +299,12 @@ mod tests {
             besides_high: high * GIB,
             outside: 0,
             request: GIB,
+            least_cache: 0,
+            more_graphs: 0,
             lacks_graphs: false,
             extrapolated: false,
             unmeasured: false,
+            may_fit: false,
             is_fitted: false,
             moves_layers: false,
             on: Some(OnGpu {
@@ -290,6 +331,7 @@ mod tests {
             lacks_graphs: true,
             extrapolated: false,
             unmeasured: false,
+            may_fit: false,
             is_fitted: false,
             moves_layers: false,
             ..roomy

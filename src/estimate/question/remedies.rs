@@ -3,7 +3,7 @@
 
 use super::solve::{Holds, What, solve, tensor_sizes};
 use crate::engine::settings::{Setting, argument_text};
-use crate::estimate::{Deployment, EngineId, Model, estimate, shared_host};
+use crate::estimate::{Deployment, EngineId, Model, estimate, fits, shared_host};
 
 /// The largest share of a GPU that is advised: the driver's context and what the engine does not count lie beside it.
 const MOST_SHARE: f64 = 0.95;
@@ -114,7 +114,21 @@ pub fn find_remedies(
             wider.filter_map(|tp| remedy("tensor_parallel_size", &tp.to_string(), with(tp)));
         fitting.next()
     };
-    let all = [share(), context(), cache(), gpus()];
+    // States of sequences that are never there at once keep an engine from starting. The pool is estimated: some are
+    // left out, and the engine itself prints how many it holds.
+    let sequences = || {
+        let found = estimate(model, asked);
+        let kept = fits::sequences_with_states(&found, asked)?;
+        let blocks = found.pool.as_ref().ok()?.blocks;
+        let with = |n: u64| Deployment {
+            max_seqs: Some(n),
+            ..asked.clone()
+        };
+        let fewer = [4, 3, 2, 1].map(|fifths| blocks.saturating_mul(fifths) / 5 / 16 * 16);
+        let mut fewer = fewer.into_iter().filter(|n| *n > 0 && blocks < kept);
+        fewer.find_map(|n| remedy("max_num_seqs", &n.to_string(), with(n)))
+    };
+    let all = [sequences(), share(), context(), cache(), gpus()];
     all.into_iter().flatten().collect()
 }
 

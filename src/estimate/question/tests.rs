@@ -48,8 +48,11 @@ impl Toy {
         let length = d.max_model_len.unwrap_or(100);
         Reading {
             lacks_graphs: false,
+            least_cache: 0,
+            more_graphs: 0,
             extrapolated: false,
             unmeasured: false,
+            may_fit: false,
             is_fitted: false,
             moves_layers: false,
             besides,

@@ -231,7 +231,7 @@ impl Context<'_> {
     fn padded(&self, tensor: &Tensor, shape: Shape) -> Shape {
         let up = |n: u64, to: u64| n.checked_next_multiple_of(to).unwrap_or(n);
         let mut made = shape;
-        if self.scheme.base != Format::Mxfp4 {
+        if self.scheme.padding == Padding::None {
             return made;
         }
         match (self.scheme.padding, tensor.role) {

@@ -83,8 +83,11 @@ fn sample_page(terms: &[Term], warnings: &[String]) -> EstimatePage {
         reason: String::new(),
         reading: Known::Value(Reading {
             lacks_graphs: false,
+            least_cache: 0,
+            more_graphs: 0,
             extrapolated: false,
             unmeasured: false,
+            may_fit: false,
             is_fitted: false,
             moves_layers: false,
             besides: 20 * GIB + GIB / 4,
