@@ -4,7 +4,7 @@
 //! `--no-flag`, one-dash short forms, several values after one flag. What the words alone do not
 //! show (does `--flag` take the next word?) comes from a [`Grammar`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Which words a flag takes as its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub enum Takes {
 pub struct Grammar {
     flags: BTreeMap<String, Takes>,
     aliases: BTreeMap<String, String>,
+    /// Further flags, of which it is not known what they take.
+    names: BTreeSet<String>,
 }
 
 impl Grammar {
@@ -54,6 +56,14 @@ impl Grammar {
         grammar
     }
 
+    /// The same with further flags by name alone, so that their beginnings are understood.
+    pub fn with_names<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Grammar {
+        Grammar {
+            names: names.into_iter().map(str::to_owned).collect(),
+            ..self
+        }
+    }
+
     /// The values of a flag that the program is known to have.
     pub fn takes(&self, name: &str) -> Option<Takes> {
         self.flags.get(name).copied()
@@ -68,16 +78,18 @@ impl Grammar {
         if let Some(alias) = self.aliases.get(head) {
             return format!("{alias}{tail}");
         }
-        if head.is_empty() || self.flags.contains_key(head) {
+        if head.is_empty() || self.flags.contains_key(head) || self.names.contains(head) {
             return name.to_owned();
         }
-        let mut longer = self
-            .flags
-            .range(head.to_owned()..)
-            .map(|(k, _)| k)
-            .take_while(|k| k.starts_with(head));
+        let begins = |k: &&String| k.starts_with(head);
+        let flags = self.flags.range(head.to_owned()..).map(|(k, _)| k);
+        let names = self.names.range(head.to_owned()..);
+        let mut longer = flags.take_while(begins).chain(names.take_while(begins));
         match (longer.next(), longer.next()) {
-            (Some(only), None) => format!("{only}{tail}"),
+            (Some(only), None) => {
+                let full = self.aliases.get(only).unwrap_or(only);
+                format!("{full}{tail}")
+            }
             _ => name.to_owned(),
         }
     }

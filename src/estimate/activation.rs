@@ -125,6 +125,11 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
             proposer_inputs(deployment, step),
         ]);
     }
+    if deployment.engine == EngineId::Tgi {
+        // The forward pass's blocks are too small for them: the allocator keeps both.
+        let each = engines::tgi::prompt_logit_bytes(deployment);
+        kept = kept.saturating_add(product([tokens, model.vocab, each]));
+    }
     let layer = sum([
         widest_layer(model, deployment, tokens, value),
         byte_copies(model, deployment, tokens),

@@ -252,6 +252,16 @@ fn cache(
     if deployment.kv_cache_memory.is_some() {
         return None;
     }
+    if deployment.engine == EngineId::Tgi {
+        // The warm-up's peak is computed; what the allocator keeps beside it is not.
+        return spread(
+            (1.0, 1.0),
+            (0.25, 0.25),
+            4,
+            "built-in: public starts of TGI 2.0 to 2.4, not all settings known",
+        )
+        .map(|s| s.band(bytes));
+    }
     if matches!(deployment.engine, EngineId::Sglang | EngineId::TensorRtLlm) {
         // An unknown share may be up to 0.95 of the GPU.
         let gpu = deployment.gpu.as_ref();

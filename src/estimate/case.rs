@@ -193,6 +193,7 @@ pub fn version_of(version_text: &str, engine: EngineId) -> (Option<Version>, boo
     let major = parts.next().and_then(|p| p.0);
     let minor = parts.next();
     let patch = parts.next();
+    let post = parts.next().map_or("", |p| p.2);
     let (Some(major), Some((minor, _, minor_word))) = (major, minor) else {
         return (dated, false);
     };
@@ -215,7 +216,7 @@ pub fn version_of(version_text: &str, engine: EngineId) -> (Option<Version>, boo
     let patch_number = patch.and_then(|p| p.0);
     let exact = patch.is_none_or(|p| p.0.is_some());
     (
-        Some(Version::new(major, minor, patch_number.unwrap_or(0))),
+        Some(Version::new(major, minor, patch_number.unwrap_or(0)).after(post)),
         exact,
     )
 }
@@ -329,7 +330,9 @@ mod tests {
         assert_eq!(vllm("0.14"), (v(14, 0), true));
         assert_eq!(vllm("0.9.2"), (v(9, 2), true));
         assert_eq!(vllm("v0.9.2"), (v(9, 2), true));
-        assert_eq!(vllm("0.8.5.post1"), (v(8, 5), true));
+        let after = v(8, 5).map(|v| v.after("post1"));
+        assert_eq!(vllm("0.8.5.post1"), (after, true));
+        assert!(after > v(8, 5) && after < v(8, 6));
         assert_eq!(vllm("V0 0.6.3"), (v(6, 3), true));
         assert_eq!(vllm("0.7.0-dev V1"), (v(7, 0), true));
         assert_eq!(vllm("0.20.2rc1 (patched)"), (v(20, 2), true));

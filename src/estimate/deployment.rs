@@ -50,6 +50,12 @@ pub struct Deployment {
     pub prefix_caching: Option<bool>,
     /// SGLang's `--max-mamba-cache-size`: states of sequences that are kept.
     pub state_slots: Option<u64>,
+    /// SGLang's `--mamba-ssm-dtype`: the type of a state's values; `None`: as the configuration has it.
+    pub state_dtype: Option<String>,
+    /// SGLang's `--max-total-tokens`: the most tokens that its pool gets.
+    pub pool_tokens: Option<u64>,
+    /// TGI's `--max-input-tokens`: tokens of the longest prompt.
+    pub prompt_tokens: Option<u64>,
     /// llama.cpp's `--n-gpu-layers`, the output layer counted as one; `None`: all.
     pub gpu_layers: Option<u64>,
     /// The engine keeps layers on the processor where the GPU has no room for all: Ollama, and llama.cpp (of December 2025
@@ -141,6 +147,9 @@ impl Deployment {
             speculation: None,
             prefix_caching: None,
             state_slots: None,
+            state_dtype: None,
+            pool_tokens: None,
+            prompt_tokens: None,
             gpu_layers: None,
             moves_layers: engine.takes_what_is_asked(),
             language_only: false,
@@ -220,11 +229,14 @@ pub struct Version {
     pub minor: u32,
     /// Patch.
     pub patch: u32,
+    /// Of `0.4.6.post5` 5; 0 where nothing follows the patch.
+    #[serde(skip)]
+    pub post: u32,
 }
 
 impl Version {
-    /// The numbers that a version begins with: of `v0.5.5.post1` 0.5.5, of `0.19.1rc1+cu128` 0.19.1; a
-    /// missing patch is 0.
+    /// The numbers that a version begins with: of `v0.5.5.post1` 0.5.5 and the first release after it, of
+    /// `0.19.1rc1+cu128` 0.19.1; a missing patch is 0.
     pub fn leading(text: &str) -> Option<Version> {
         let text = text.trim().trim_start_matches(['v', 'V']);
         let mut parts = text.split(['.', '-', '+']);
@@ -236,7 +248,16 @@ impl Version {
             part[..digits].parse::<u32>().ok()
         };
         let (major, minor) = (number()?, number()?);
-        Some(Version::new(major, minor, number().unwrap_or(0)))
+        let version = Version::new(major, minor, number().unwrap_or(0));
+        Some(version.after(parts.next().unwrap_or_default()))
+    }
+
+    /// The release after this one that a part of a version names: `post1`; any other part names none.
+    pub fn after(self, part: &str) -> Version {
+        let digits = part.strip_prefix("post").unwrap_or_default();
+        let end = digits.find(|c: char| !c.is_ascii_digit());
+        let post = digits[..end.unwrap_or(digits.len())].parse().unwrap_or(0);
+        Version { post, ..self }
     }
 
     /// `major.minor.patch`.
@@ -245,6 +266,7 @@ impl Version {
             major,
             minor,
             patch,
+            post: 0,
         }
     }
 }

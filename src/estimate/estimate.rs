@@ -3,7 +3,7 @@
 use super::{
     Component, Deployment, EngineId, Mixer, Model, Term, Unknown, activation, bands,
     encoder::Encoder,
-    engines::{self, Settings, vllm},
+    engines::{self, Settings, tgi, vllm},
     graphs,
     host_memory::{self, HostPart},
     kv, non_torch,
@@ -348,6 +348,7 @@ fn of_release(
             &settings,
             Parts {
                 weights: *w,
+                first: (layout.as_ref()).map_or(0, |l| l.bytes_of(settings.batched_tokens)),
                 activation: &peak,
                 forecast: graphs.map_or(0, |g| g.forecast),
                 rest,
@@ -364,6 +365,12 @@ fn of_release(
         }
         (left, _) => (left, 0),
     };
+    // SGLang's pool holds as many tokens as were asked for, where there is room for them.
+    let most = match (&layout, deployment.pool_tokens) {
+        (Ok(layout), Some(tokens)) => Some(layout.bytes_of(tokens)),
+        _ => None,
+    };
+    let for_cache = for_cache.map(|left| left.min(most.map_or(left, i128::from)));
     let pool = match (&for_cache, &layout) {
         (Ok(bytes), Ok(layout)) => Ok(layout.pool(
             u64::try_from((*bytes).max(0)).unwrap_or(u64::MAX),
@@ -422,6 +429,14 @@ fn of_release(
         rest,
         counted,
     );
+    for term in terms
+        .iter_mut()
+        .filter(|t| t.component == Component::KvCache)
+    {
+        if let (Some(band), Some(most)) = (&mut term.band, most) {
+            band.high = band.high.min(most);
+        }
+    }
     // What an engine makes beside its weights without counting it (LoRA's slots) is there all the same.
     let beside = loaded
         .as_ref()
@@ -596,6 +611,8 @@ fn no_vocabulary() -> Unknown {
 #[derive(Clone, Copy)]
 struct Parts<'a> {
     weights: u64,
+    /// The cache of one full step.
+    first: u64,
     activation: &'a Result<u64, Unknown>,
     forecast: u64,
     rest: non_torch::NonTorch,
@@ -605,6 +622,7 @@ struct Parts<'a> {
 fn budget(deployment: &Deployment, settings: &Settings) -> Option<u64> {
     let gpu = deployment.gpu.as_ref()?;
     Some(match deployment.engine {
+        EngineId::Tgi if tgi::is_old(deployment) => tgi::share(deployment, gpu.total),
         EngineId::Vllm | EngineId::Tgi | EngineId::Sglang => {
             (gpu.total as f64 * settings.fraction) as u64
         }
@@ -663,6 +681,9 @@ fn for_cache(
             share(whole(free.saturating_sub(counted))) - whole(parts.weights) - whole(images)
         }
         // Part of what is free after a prefill, besides the cache that the prefill had.
+        EngineId::Tgi if tgi::is_old(deployment) => {
+            tgi::left_by_warm_up(deployment, gpu.total, gpu.in_use, taken, parts.first)
+        }
         EngineId::Tgi => share(whole(free)) - taken,
         // Part of what the engine, its activations and its buffers leave free.
         EngineId::TensorRtLlm => share(whole(gpu.total) - whole(gpu.in_use) - taken),

@@ -333,15 +333,17 @@ fn state_bytes(model: &Model, deployment: &Deployment, plain: u64) -> Option<u64
         || deployment
             .version
             .is_none_or(|v| v >= Version::new(0, 13, 0));
-    let state_dtype = ["mamba_ssm_cache_dtype", "mamba_ssm_dtype"]
-        .iter()
-        .find_map(|key| text_value(&model.config, key))
-        .and_then(Value::as_str);
+    let named = ["mamba_ssm_cache_dtype", "mamba_ssm_dtype"];
+    let configured = || named.iter().find_map(|key| text_value(&model.config, key));
+    let asked = deployment.state_dtype.as_deref();
+    let state_dtype = asked.or_else(|| configured().and_then(Value::as_str));
     match state_dtype {
         Some("float32") if newer => Some(4),
         Some("float16" | "bfloat16") => Some(2),
         Some(_) => Some(plain),
         None if model.kind.starts_with("qwen3_5") => Some(4),
+        // SGLang, configs/mamba_utils.py, `mamba2_state_dtype`.
+        None if deployment.engine == EngineId::Sglang => Some(4),
         None => None,
     }
 }
@@ -392,19 +394,21 @@ fn format_of(model: &Model, deployment: &Deployment) -> Result<Format, Unknown> 
     }
 }
 
+/// A checkpoint of ModelOpt with weights of 4 bits.
+fn is_modelopt_4bit(model: &Model) -> bool {
+    let beside = model.config.get("hf_quant_config");
+    let mut named = (model.quantization.iter().chain(beside))
+        .filter_map(|q| q.get("quant_algo").and_then(Value::as_str));
+    named.any(|a| a.to_ascii_uppercase().contains("FP4"))
+}
+
 /// A checkpoint of ModelOpt that names 8 bits for the cache is taken at its word by vLLM from 0.12 where the flag
 /// is `auto` (vLLM, `resolve_kv_cache_dtype_string`).
 fn has_fp8_cache_scheme(model: &Model, deployment: &Deployment) -> bool {
-    let takes = match deployment.engine {
-        EngineId::Vllm => deployment
-            .version
-            .is_none_or(|v| v >= Version::new(0, 12, 0)),
-        EngineId::TensorRtLlm => true,
-        _ => false,
-    };
     // With a quantisation by name the checkpoint is not the one of this configuration.
     let named = deployment.quantization.as_deref();
-    if !takes || named.is_some_and(|name| !contradiction::reads_own(model, name)) {
+    let another = named.is_some_and(|name| !contradiction::reads_own(model, name));
+    if !follows_checkpoint(model, deployment) || another {
         return false;
     }
     let beside = model.config.get("hf_quant_config");
@@ -422,4 +426,20 @@ fn has_fp8_cache_scheme(model: &Model, deployment: &Deployment) -> bool {
         algorithm || scheme
     };
     modelopt && model.quantization.iter().chain(beside).any(is_fp8)
+}
+
+/// Whether the engine takes the type of the cache that a checkpoint of ModelOpt names, where none is asked for.
+pub fn follows_checkpoint(model: &Model, deployment: &Deployment) -> bool {
+    match deployment.engine {
+        EngineId::Vllm => deployment
+            .version
+            .is_none_or(|v| v >= Version::new(0, 12, 0)),
+        EngineId::TensorRtLlm => true,
+        // SGLang, model_runner.py and modelopt_quant.py: 4-bit checkpoints first. Of sparse attention it is not.
+        EngineId::Sglang => {
+            let since = Version::new(0, 5, if is_modelopt_4bit(model) { 3 } else { 5 });
+            !model.is_indexed() && deployment.version.is_none_or(|v| v >= since)
+        }
+        _ => false,
+    }
 }

@@ -70,6 +70,7 @@ impl Deployment {
                 major,
                 minor,
                 patch,
+                ..
             }) => Some(format!(
                 "the version `{text}` is not exact: {major}.{minor}.{patch} is assumed"
             )),
@@ -127,12 +128,21 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
         d.max_batched_tokens = longest.or(Some(SGLANG_PREFILL));
     }
     d.max_seqs = read.count("max_num_seqs")?;
-    d.block_size = read.count("block_size")?;
+    d.block_size = read
+        .count("block_size")?
+        .or_else(|| read.block_of_kernels());
     let without_prefixes = read.switch("disable_radix_cache");
     d.prefix_caching = (read.switch("enable_prefix_caching")).or(without_prefixes.map(|off| !off));
     d.language_only =
         read.switch("language_model_only") == Some(true) || allows_no_item(read.values);
     d.state_slots = read.count("max_mamba_cache_size")?;
+    d.state_dtype = read.text("mamba_ssm_dtype").map(str::to_owned);
+    let of = |engine, name| match read.engine == engine {
+        true => read.count(name),
+        false => Ok(None),
+    };
+    d.pool_tokens = of(EngineId::Sglang, "tokens_of_pool")?;
+    d.prompt_tokens = of(EngineId::Tgi, "max_input_tokens")?;
     // `all` and -2 are all; `auto`, its default, and -1 leave it to the engine.
     let layers = read.text("n_gpu_layers");
     d.gpu_layers = layers.and_then(|n| n.parse().ok());
@@ -210,6 +220,20 @@ impl<'a> Read<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Tokens of a block where SGLang's kernels of latent attention take one size alone (server_args.py).
+    fn block_of_kernels(&self) -> Option<u64> {
+        let names = ["attention_backend", "decode_attention_backend"];
+        let mut named = names.iter().filter_map(|name| self.values.get(*name));
+        let block = |kernels: &String| match kernels.trim() {
+            "flashmla" => Some(64),
+            "cutlass_mla" => Some(128),
+            _ => None,
+        };
+        named
+            .find_map(block)
+            .filter(|_| self.engine == EngineId::Sglang)
     }
 
     fn text(&self, name: &str) -> Option<&'a str> {
@@ -331,6 +355,12 @@ mod tests {
             "python3 -m sglang.launch_server --model-path m --tp-size 4 --mem-fraction-static 0.8 --context-length 4096 \
              --max-running-requests 32 --disable-cuda-graph --chunked-prefill-size -1",
         );
+        // As argparse takes them: the beginnings of flags.
+        let (short, _) = read(
+            "python3 -m sglang.launch_server --model-path m --tp 4 --mem-frac 0.8 --context-len 4096 \
+             --max-running 32 --disable-cuda-graph --chunked-prefill-size -1 --attention-backend fa3",
+        );
+        assert_eq!(short, d);
         assert_eq!((d.engine, d.tp), (EngineId::Sglang, 4));
         assert_eq!(
             (d.memory_fraction, d.max_model_len),
@@ -431,9 +461,9 @@ mod tests {
         assert_eq!(
             of(
                 "python3 -m sglang.launch_server --model-path m --speculative-algorithm EAGLE --speculative-num-steps 3 \
-                --schedule-policy lpm --max-total-tokens 4096"
+                --schedule-policy lpm --max-total-tokens 4096 --swa-full-tokens-ratio 0.5"
             ),
-            ["--max-total-tokens", "speculative decoding (EAGLE)"]
+            ["--swa-full-tokens-ratio", "speculative decoding (EAGLE)"]
         );
         assert_eq!(of("vllm serve m --max-model-len auto").len(), 1);
         assert!(

@@ -578,3 +578,51 @@ fn only_the_table_of_layers_without_a_window_is_scaled() {
     let scaled = json!({"rope_type": "linear", "factor": 8.0});
     assert_eq!(positions(scaled), 9 * 131_072);
 }
+
+/// SGLang of a release on an H100.
+fn sglang(release: &str) -> Deployment {
+    Deployment {
+        version: Version::leading(release),
+        gpu: Some(Gpu {
+            name: "H100".into(),
+            total: 79 * GIB,
+            in_use: 0,
+        }),
+        memory_fraction: Some(0.8),
+        ..Deployment::with_defaults(EngineId::Sglang)
+    }
+}
+
+#[test]
+fn a_checkpoint_that_names_8_bits_for_its_cache_is_followed() {
+    let mut model = pattern(32, |_| attention(8, 128, None));
+    let bytes = |model: &Model, release: &str| {
+        let cache = kv::of(model, &sglang(release)).unwrap();
+        cache.bytes_per_token()
+    };
+    for (algorithm, first, before) in [("FP8", "0.5.5", "0.5.4"), ("NVFP4", "0.5.3", "0.5.2")] {
+        model.quantization = Some(json!({
+            "quant_method": "modelopt", "quant_algo": algorithm, "kv_cache_quant_algo": "FP8",
+        }));
+        assert_eq!(bytes(&model, first), 65_536, "{algorithm}");
+        assert_eq!(bytes(&model, before), 131_072, "{algorithm}");
+    }
+}
+
+#[test]
+fn a_pool_of_tokens_is_no_larger_than_asked_for() {
+    let model = pattern(32, |_| attention(8, 128, None));
+    let of = |tokens| {
+        let asked = Deployment {
+            pool_tokens: tokens,
+            ..sglang("0.5.9")
+        };
+        estimate(&model, &asked)
+    };
+    let all = of(None).pool.unwrap().tokens;
+    let found = of(Some(32_768));
+    assert_eq!(found.pool.unwrap().tokens, 32_768);
+    assert_eq!(found.settings.max_model_len, Some(32_768));
+    assert_eq!(found.fits, Some(true), "{}", found.reason);
+    assert_eq!(of(Some(all + 1)).pool.unwrap().tokens, all);
+}

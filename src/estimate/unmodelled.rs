@@ -312,15 +312,20 @@ pub(super) fn lacks_float16(deployment: &Deployment, kind: &str) -> bool {
 
 /// The engine's flag that a misspelt one is most like: a slip away, not a part of it.
 fn near_flag(engine: EngineId, flag: &str) -> Option<String> {
-    let table = engine_table(engine)?;
-    let moved = table.not_modelled.iter().map(|m| m.flags.as_str());
-    let lists = [table.model.as_str(), &table.no_memory, &table.host];
-    let words = lists
-        .into_iter()
-        .chain(moved)
-        .flat_map(str::split_whitespace);
-    let settings = SETTINGS.iter().flat_map(|s| s.names(engine));
-    nearest(flag, words.chain(settings))
+    nearest(flag, flag_names(engine))
+}
+
+/// All flags and variables of an engine that the tables name.
+pub fn flag_names(engine: EngineId) -> impl Iterator<Item = &'static str> {
+    let words = engine_table(engine).into_iter().flat_map(|table| {
+        let moved = table.not_modelled.iter().map(|m| m.flags.as_str());
+        let lists = [table.model.as_str(), &table.no_memory, &table.host];
+        lists
+            .into_iter()
+            .chain(moved)
+            .flat_map(str::split_whitespace)
+    });
+    words.chain(SETTINGS.iter().flat_map(move |s| s.names(engine)))
 }
 
 /// The name that is a slip away from this one, or goes on where it ends.
@@ -426,7 +431,8 @@ pub fn foreign_flags(
                 && lists(words, name)
         };
         let until = |(v, words): (&String, &String)| {
-            Version::leading(v).is_some_and(|v| version <= v) && lists(words, name)
+            Version::leading(v).is_some_and(|v| Version { post: 0, ..version } <= v)
+                && lists(words, name)
         };
         !table.gone.iter().any(from) && !table.absent.iter().any(until)
     };
@@ -737,7 +743,7 @@ fn newer(deployment: &Deployment) -> Option<(String, String)> {
     // Of a release without a patch all patches count.
     let patch = last.matches('.').count() > 1;
     let beyond = if patch {
-        version > to
+        Version { post: 0, ..version } > to
     } else {
         (version.major, version.minor) > (to.major, to.minor)
     };

@@ -9,9 +9,9 @@ use crate::engine::settings::SETTINGS;
 use crate::error::Failure;
 use crate::estimate::question::{self, What};
 use crate::estimate::{
-    Deployment, EngineId, Estimate, Model, Unknown, Unmodelled, Version, check, draft,
-    format::contradiction, headers::Headers, own_runs::OwnRuns, settings::IllegalValue, unmodelled,
-    weights, with_weights,
+    Deployment, EngineId, Estimate, Model, Unknown, Unmodelled, check, draft, engines::tgi,
+    format::contradiction, headers::Headers, kv, own_runs::OwnRuns, settings::IllegalValue,
+    unmodelled, weights, with_weights,
 };
 use crate::launch::{Launch, recipe};
 use crate::models::relatives::named_quantization;
@@ -27,8 +27,6 @@ const MOST_GPUS: u64 = 1 << 20;
 /// those before 2024 have Q4_0), and which file of a repository llama.cpp takes where none is named (common/arg.cpp, `-hf`).
 const USUAL_FORMAT: &str = "Q4_K_M";
 
-/// TGI takes as many tokens as fit from here on, where none are given.
-const TGI_FITS: Version = Version::new(3, 0, 0);
 /// What llama.cpp's `--fit` leaves free of each GPU (`--fit-target`), bytes.
 const FIT_MARGIN: u64 = 1 << 30;
 /// The least context that it shortens to, tokens (`--fit-ctx`).
@@ -119,6 +117,14 @@ impl Asked {
         warnings.extend(loaded.warnings);
         let model = loaded.model;
         let format_is_named = loaded.quantization.is_some();
+        let of_nvidia = name.is_some_and(|n| n.starts_with("nvidia/"));
+        let follows = kv::follows_checkpoint(&model, &deployment);
+        if format_is_named && of_nvidia && follows && deployment.kv_dtype.is_none() {
+            warnings.push(format!(
+                "checkpoints of nvidia/ often name 8 bits for the cache, which {} follows: the pool then holds twice the tokens, as with --kv-cache-dtype fp8",
+                deployment.engine.shown()
+            ));
+        }
         // The model that is named in front is the geometry of the file that the line names.
         let of_file = || {
             let is_llama = deployment.named() == EngineId::LlamaCpp;
@@ -215,7 +221,7 @@ impl Asked {
         Ok(asked)
     }
 
-    /// Takes the longest length that fits, where the engine does so: vLLM's `--max-model-len auto`, TGI from 3.0 (launcher,
+    /// Takes the longest length that fits, where the engine does so: vLLM's `--max-model-len auto`, TGI from 2.4.1 (launcher,
     /// `max_total_tokens`) and llama.cpp's `--fit` (common/arg.cpp) where no length is given.
     fn fit_length(&mut self) {
         let fitted = Unmodelled::fitted_length();
@@ -225,7 +231,9 @@ impl Asked {
         let version = self.deployment.version;
         let (margin, words) = match self.deployment.named() {
             EngineId::Vllm if exact != self.deployment => (0, "--max-model-len auto: vLLM"),
-            EngineId::Tgi if !is_given && version.is_none_or(|v| v >= TGI_FITS) => (0, "TGI"),
+            EngineId::Tgi if !is_given && version.is_none_or(|v| v >= tgi::FITS_LENGTH) => {
+                (0, "TGI")
+            }
             EngineId::LlamaCpp if !is_given => (FIT_MARGIN, "llama.cpp's --fit"),
             _ => return,
         };

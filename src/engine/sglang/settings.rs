@@ -2,20 +2,25 @@
 
 use super::recognise;
 use crate::capture::ContainerFacts;
-use crate::engine::ServerSettings;
 use crate::engine::argv::{Flags, Grammar};
 use crate::engine::settings::variables;
+use crate::engine::{EngineId, ServerSettings};
+use crate::estimate::unmodelled::flag_names;
 use std::sync::LazyLock;
 
 /// Spellings of one flag; the right one is the word that other engines have for it.
 static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
-    Grammar::from_table(
+    // Long flags that an alias is found by when they are shortened.
+    let spelled = ["model_path", "tokenizer_path", "mamba_scheduler_strategy"];
+    let spelled_so = Grammar::from_table(
         "alias\n  tp tensor_parallel_size\n  tp_size tensor_parallel_size\n  \
          pp pipeline_parallel_size\n  pp_size pipeline_parallel_size\n  \
          dp data_parallel_size\n  dp_size data_parallel_size\n  \
          ep expert_parallel_size\n  ep_size expert_parallel_size\n  \
-         model_path model\n  tokenizer_path tokenizer\n",
-    )
+         model_path model\n  tokenizer_path tokenizer\n  \
+         mamba_scheduler_strategy mamba_radix_cache_strategy\n",
+    );
+    spelled_so.with_names(flag_names(EngineId::Sglang).chain(spelled))
 });
 
 /// Flags with secret values, which are never recorded.
@@ -68,7 +73,7 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
 mod tests {
     use super::*;
     use crate::capture::RequestedSettings;
-    use crate::engine::{EngineId, ServeJob};
+    use crate::engine::ServeJob;
 
     #[test]
     fn spellings_and_secrets() {

@@ -1,14 +1,20 @@
 //! SGLang: its defaults and its sizing rule. Nothing is profiled: what `mem_fraction_static` leaves free is for the rest.
 
 use super::Settings;
-use crate::estimate::{Deployment, Model, Version};
+use crate::estimate::{Deployment, Model, Version, speculation::Proposer};
+use crate::tables::read_table;
+use serde::Deserialize;
+use serde_json::Value;
+use std::sync::LazyLock;
 
-const GIB: u64 = 1 << 30;
+const MIB: f64 = (1u64 << 20) as f64;
+/// Of 0.4.6.post2 to 0.4.7: the part of what a share leaves that large GPUs take as well.
+const LIFTED_MIB: f64 = 48.0 * 1024.0;
 /// The newest release with known rules.
 const NEWEST: Version = Version::new(0, 5, 23);
 
-/// Releases whose graphs of prefills count in the share by default, and whose GPU tiers are those of 0.5.17.
-const PREFILL_GRAPHS: Version = Version::new(0, 5, 17);
+/// Releases that hold back what images' embeddings take.
+const IMAGES_HELD: Version = Version::new(0, 5, 17);
 /// Of the pool of the recurrent states to that of keys and values (`--mamba-full-memory-ratio`).
 const STATES_TO_CACHE: f64 = 0.9;
 /// Tokens that layers with a window keep for each that the others keep (`--swa-full-tokens-ratio`).
@@ -21,19 +27,106 @@ const WINDOWED: [&str; 6] = [
 /// What images' embeddings take of the cache's budget: `SGLANG_VLM_CACHE_SIZE_MB`, held back since it is read in 0.5.23.
 const IMAGE_CACHE: u64 = 100 << 20;
 
-/// The settings of a deployment (SGLang 0.4.6, 0.5.5, 0.5.9 and 0.5.17, srt/server_args.py; 0.5.23,
-/// srt/arg_groups/memory_hook.py).
+/// The table that ships; the file describes each field.
+const TABLE: &str = include_str!("../../../configs/sglang-defaults.yaml");
+
+/// The defaults of all releases.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Defaults {
+    ranks: Vec<(u64, f64)>,
+    releases: Vec<Release>,
+}
+
+/// The defaults of a release and those after it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Release {
+    since: String,
+    #[serde(default)]
+    stages: bool,
+    images: Option<f64>,
+    #[serde(default)]
+    always: bool,
+    #[serde(default)]
+    speculation: f64,
+    #[serde(default)]
+    lookup: bool,
+    #[serde(default)]
+    prefill_graphs: bool,
+    #[serde(default)]
+    plain: bool,
+    gpus: Vec<Card>,
+}
+
+/// The defaults of a release on GPUs up to a size.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Card {
+    below: Option<f64>,
+    chunk: u64,
+    graphs: [u64; 2],
+    #[serde(default)]
+    by_ranks: bool,
+    share: Option<f64>,
+    lifted: Option<f64>,
+    #[serde(default)]
+    speculating: f64,
+    factor: Option<f64>,
+    held: Option<f64>,
+    #[serde(default)]
+    each: f64,
+}
+
+/// Read once; empty where the file cannot be read, which a test rules out.
+static DEFAULTS: LazyLock<Defaults> = LazyLock::new(|| read_table(TABLE));
+
+/// The release's defaults, and those of its on a GPU of `total` bytes.
+fn defaults(deployment: &Deployment, total: u64) -> Option<(&'static Release, &'static Card)> {
+    let version = version(deployment);
+    let mut releases = DEFAULTS.releases.iter();
+    let release = releases
+        .find(|r| Version::leading(&r.since).is_some_and(|since| version >= since))
+        .or(DEFAULTS.releases.last())?;
+    let mib = total as f64 / MIB;
+    let mut cards = release.gpus.iter();
+    let card = cards.find(|c| c.below.is_none_or(|below| mib < below))?;
+    Some((release, card))
+}
+
+/// The settings of a deployment.
 pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
     let total = deployment.gpu.as_ref().map_or(0, |g| g.total);
+    let found = defaults(deployment, total);
     let chunk = deployment
         .max_batched_tokens
-        .unwrap_or(chunk(deployment, total));
+        .unwrap_or(found.map_or(8192, |(_, card)| card.chunk));
+    let graphs = found.map_or(256, |(_, card)| {
+        card.graphs[usize::from(deployment.tp >= 4)]
+    });
+    let images = match found {
+        _ if !reads_images(model) || deployment.language_only => 1.0,
+        Some((release, _)) => release.images.unwrap_or_else(|| image_factor(model)),
+        None => 1.0,
+    };
+    let always = found.is_some_and(|(release, _)| release.always);
+    let computed = found.map_or(0.88, |(release, card)| {
+        share(model, deployment, release, card, total, chunk)
+    });
+    let defaults = Settings::with_defaults(model, deployment, chunk, graphs, 1);
+    // A pool of a size that was asked for takes no longer requests.
+    let longest = deployment
+        .pool_tokens
+        .map(|pool| defaults.max_model_len.unwrap_or(pool).min(pool));
     Settings {
-        fraction: deployment
-            .memory_fraction
-            .unwrap_or_else(|| fraction(model, deployment, total, chunk)),
+        fraction: match deployment.memory_fraction {
+            Some(given) if always => given * images,
+            Some(given) => given,
+            None => computed * images,
+        },
         batch_known: deployment.memory_fraction.is_some(),
-        ..Settings::with_defaults(model, deployment, chunk, graph_batch(deployment, total), 1)
+        max_model_len: longest.or(defaults.max_model_len),
+        ..defaults
     }
 }
 
@@ -41,74 +134,91 @@ fn version(deployment: &Deployment) -> Version {
     deployment.version.unwrap_or(NEWEST)
 }
 
-/// Tokens of a chunk of a prefill.
-fn chunk(deployment: &Deployment, total: u64) -> u64 {
-    match (total / GIB, version(deployment) < Version::new(0, 5, 9)) {
-        (0..20, _) | (0..25, true) => 2048,
-        (0..40, true) | (0..60, false) => 4096,
-        (0..160, _) => 8192,
-        _ => 16_384,
-    }
-}
-
-/// Largest batch that graphs are captured for.
-fn graph_batch(deployment: &Deployment, total: u64) -> u64 {
-    match total / GIB {
-        0..25 => 8,
-        25..40 => 24,
-        40..60 if deployment.tp < 4 => 32,
-        40..60 => 160,
-        60..160 if deployment.tp < 4 => 256,
-        _ => 512,
-    }
-}
-
-/// The default of `mem_fraction_static`.
-fn fraction(model: &Model, deployment: &Deployment, total: u64, chunk: u64) -> f64 {
-    let gib = total as f64 / GIB as f64;
-    let tp = deployment.tp.max(1);
-    if version(deployment) < Version::new(0, 5, 0) {
-        return if gib > 90.0 {
-            ((gib - 13.0) / gib).max(0.1)
-        } else {
-            match tp {
-                1 => 0.88,
-                2 => 0.87,
-                3..=4 => 0.85,
-                5..=8 => 0.81,
-                _ => 0.79,
-            }
-        };
-    }
-    if gib <= 0.0 {
+/// The default of `mem_fraction_static`, before what images lower it by.
+fn share(
+    model: &Model,
+    deployment: &Deployment,
+    release: &Release,
+    card: &Card,
+    total: u64,
+    chunk: u64,
+) -> f64 {
+    if total == 0 {
         return 0.88;
     }
-    // Held back, in MiB: metadata, activations of a chunk, graphs, and buffers by parallelism.
-    let parallel = tp.saturating_mul(deployment.pp.max(1)) as f64;
-    let mut held = 512.0
-        + 1.5 * chunk.max(2048) as f64
-        + 2.0 * graph_batch(deployment, total) as f64
-        + 1024.0 * parallel / 8.0;
-    let eager = deployment.eager == Some(true);
-    let speculates = deployment.speculation.is_some();
-    if version(deployment) >= PREFILL_GRAPHS && !eager {
+    let mib = total as f64 / MIB;
+    let stages = if release.stages { deployment.pp } else { 1 };
+    let ranks = deployment.tp.max(1).saturating_mul(stages.max(1));
+    let speculates = |lookup: bool| {
+        let asked = deployment.speculation.as_ref();
+        asked.is_some_and(|s| lookup || s.proposer != Proposer::Lookup)
+    };
+    let listed = || DEFAULTS.ranks.iter().find(|(from, _)| ranks >= *from);
+    let set = match card.by_ranks {
+        true => listed().map(|(_, share)| *share),
+        false => card.share,
+    };
+    if let Some(share) = set {
+        let factor = card.factor.filter(|_| speculates(true)).unwrap_or(1.0);
+        let Some(lifted) = card.lifted else {
+            return share * factor;
+        };
+        let more = if speculates(true) {
+            card.speculating
+        } else {
+            0.0
+        };
+        let left = 1.0 - (lifted + more) * 1024.0 / mib;
+        return (share + LIFTED_MIB * (1.0 - share) / mib).min(left);
+    }
+    let mut held = match card.held {
+        Some(held) => (held + card.each * ranks as f64) * 1024.0,
+        None => computed_reserve(model, deployment, release, card, mib, chunk, ranks),
+    };
+    if speculates(release.lookup) {
+        held += release.speculation * 1024.0;
+    }
+    let share = ((mib - held) / mib).clamp(0.1, 0.99);
+    (share * 1000.0).round() / 1000.0
+}
+
+/// MiB that are held back: metadata, activations of a chunk, graphs, and buffers by parallelism.
+fn computed_reserve(
+    model: &Model,
+    deployment: &Deployment,
+    release: &Release,
+    card: &Card,
+    mib: f64,
+    chunk: u64,
+    ranks: u64,
+) -> f64 {
+    let graphs = card.graphs[usize::from(deployment.tp >= 4)];
+    let mut held =
+        512.0 + 1.5 * chunk.max(2048) as f64 + 2.0 * graphs as f64 + 1024.0 * ranks as f64 / 8.0;
+    let captures = release.prefill_graphs && deployment.eager != Some(true);
+    if captures && (!release.plain || is_plain(model, deployment)) {
         held += if model.is_latent() {
             1536.0
         } else {
             8.0 * prefill_graphs(chunk) as f64
         };
     }
-    if gib > 60.0 {
+    if mib > 60.0 * 1024.0 {
         held = held.max(10.0 * 1024.0);
     }
-    if version(deployment) < PREFILL_GRAPHS && speculates {
-        held += 2.0 * 1024.0;
-    }
-    let share = ((gib * 1024.0 - held) / (gib * 1024.0)).clamp(0.1, 0.99);
-    match deployment.language_only {
-        true => share,
-        false => share * image_factor(model),
-    }
+    held
+}
+
+/// A model of text on its own, on NVIDIA's GPUs of one stage.
+fn is_plain(model: &Model, deployment: &Deployment) -> bool {
+    let foreign = super::gpu_model(deployment).is_some_and(|g| g.vendor != "NVIDIA");
+    let beside = deployment.lora.is_some() || deployment.speculation.is_some();
+    !foreign && !beside && deployment.pp == 1 && !reads_images(model)
+}
+
+fn reads_images(model: &Model) -> bool {
+    let vision = model.config.get("vision_config");
+    vision.is_some_and(Value::is_object)
 }
 
 /// Sizes of a prefill's graphs up to a chunk.
@@ -128,15 +238,13 @@ fn prefill_graphs(chunk: u64) -> u64 {
 }
 
 /// What models that read images lower the default share by: the larger the encoder, the more. It is looked for under
-/// two names alone, and taken for a ViT-L where it is under others.
+/// two names alone, and taken for a ViT-L where it is under others; Kimi's `vt_` its configuration takes away.
 fn image_factor(model: &Model) -> f64 {
-    let Some(vision) = model.config.get("vision_config").filter(|v| v.is_object()) else {
-        return 1.0;
-    };
+    let vision = model.config.get("vision_config");
     let number = |key: &str, default: f64| {
-        vision
-            .get(key)
-            .and_then(serde_json::Value::as_f64)
+        let of = |key: &str| vision?.get(key).and_then(Value::as_f64);
+        of(key)
+            .or_else(|| of(&format!("vt_{key}")))
             .unwrap_or(default)
     };
     let width = number("hidden_size", 1024.0);
@@ -176,7 +284,7 @@ pub fn states(deployment: &Deployment, each: u64, rest: i128) -> i128 {
 /// Bytes of the cache's budget that images' embeddings take.
 pub fn image_cache(model: &Model, deployment: &Deployment) -> u64 {
     let reads_images = model.config.get("vision_config").is_some() && !deployment.language_only;
-    if reads_images && version(deployment) >= PREFILL_GRAPHS {
+    if reads_images && version(deployment) >= IMAGES_HELD {
         IMAGE_CACHE
     } else {
         0
@@ -186,7 +294,54 @@ pub fn image_cache(model: &Model, deployment: &Deployment) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::EngineId;
+    use crate::estimate::model::from_config;
+    use crate::estimate::{EngineId, Gpu};
+    use serde_json::json;
+
+    #[test]
+    fn the_share_of_a_release_is_as_it_printed() {
+        let llama = json!({
+            "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+            "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 128_256,
+        });
+        let mut kimi = llama.clone();
+        kimi["vision_config"] = json!({"vt_hidden_size": 1152, "vt_num_hidden_layers": 27});
+        let llama = from_config("llama", &llama, "test").unwrap();
+        let images = from_config("kimi", &kimi, "test").unwrap();
+        let share = |model: &Model, release: &str, mib: u64, tp: u64, given: Option<f64>| {
+            let deployment = Deployment {
+                version: Version::leading(release),
+                tp,
+                memory_fraction: given,
+                gpu: Some(Gpu {
+                    name: "any".into(),
+                    total: mib << 20,
+                    in_use: 0,
+                }),
+                ..Deployment::with_defaults(EngineId::Sglang)
+            };
+            (settings(model, &deployment).fraction * 1000.0).round() / 1000.0
+        };
+        // From public logs, by what nvidia-smi has: H200, B200, RTX 5090, A100.
+        for (release, mib, tp, printed) in [
+            ("0.4.6.post1", 143_771, 8, 0.907),
+            ("0.4.6.post5", 143_771, 8, 0.872),
+            ("0.4.9", 143_771, 8, 0.886),
+            ("0.4.7", 183_359, 1, 0.79),
+            ("0.4.9", 183_359, 1, 0.821),
+            ("0.5.2", 183_359, 1, 0.821),
+            ("0.4.8", 32_607, 1, 0.909),
+            ("0.5.2", 81_920, 1, 0.875),
+            ("0.4.4", 143_771, 8, 0.81),
+        ] {
+            assert_eq!(share(&llama, release, mib, tp, None), printed, "{release}");
+        }
+        // What images lower: any share, the default, and by the encoder's size.
+        assert_eq!(share(&images, "0.4.4", 24_564, 1, Some(0.88)), 0.836);
+        assert_eq!(share(&images, "0.4.9", 81_920, 1, Some(0.88)), 0.88);
+        assert_eq!(share(&images, "0.4.9", 81_920, 1, None), 0.788);
+        assert_eq!(share(&images, "0.5.8", 294_896, 8, None), 0.826);
+    }
 
     #[test]
     fn states_are_as_many_as_asked_for_or_by_the_ratio() {
