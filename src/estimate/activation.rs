@@ -3,7 +3,7 @@
 //! Which of the two is larger decides; what one leaves behind for the other counts in both.
 
 use super::{
-    Deployment, EngineId, Mixer, Model, Tensor, Version,
+    Deployment, EngineId, Mixer, Model, Tensor, Version, compute_buffer,
     encoder::{self, Encoder},
     engines::{self, Generation, Settings, vllm},
     speculation::{self, Proposer},
@@ -27,6 +27,8 @@ pub struct Activation {
     pub encoding: u64,
     /// What is known of the encoder.
     pub encoder: Encoder,
+    /// The least and the most that it may be, where it depends on what is not known; `None`: see the bands.
+    pub range: Option<[u64; 2]>,
 }
 
 /// How the top of the logits is taken.
@@ -45,6 +47,8 @@ pub enum Sampler {
     Unprocessed,
     /// None on the GPU: logits of every token of a step, in 32 bits (llama.cpp, llama-context.cpp: the worst-case graph).
     EveryToken,
+    /// The same of one token for each sequence (llama.cpp of June 2026 on).
+    EachSequence,
 }
 
 /// Bytes for each logit of the sampler's warm-up: a copy in 32 bits and its processed form. vLLM 0.25.1 on an H100 took
@@ -63,7 +67,7 @@ impl Sampler {
             Sampler::Triton | Sampler::Flashinfer => 14,
             Sampler::Greedy => 10,
             Sampler::Unprocessed => 2,
-            Sampler::EveryToken => 4,
+            Sampler::EveryToken | Sampler::EachSequence => 4,
         }
     }
 }
@@ -82,23 +86,21 @@ const REJECTION: u64 = 4 + 6 + 10 + 8;
 
 /// The peak of a deployment's profile run.
 pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activation {
+    if deployment.engine == EngineId::LlamaCpp {
+        return compute_buffer::of(model, deployment, settings);
+    }
     let tokens = settings.batched_tokens;
     let sequences = settings.sequences.min(tokens).max(1);
     let value = value_bytes(deployment);
     let hidden = model.hidden.saturating_mul(value);
     let step = tokens.saturating_mul(hidden);
     let kind = sampler(model, deployment);
-    let ggml = kind == Sampler::EveryToken;
     let gpu = engines::gpu_model(deployment);
 
     // Sampler: the step's hidden states; of each sequence the last one, twice (as it is and drawn at random).
-    let (sampled, drawn, workspace) = if ggml {
-        (tokens, 0, 0)
-    } else {
-        let workspace = library_workspace(gpu.map(engines::generation));
-        (sequences, product([sequences, hidden, 2]), workspace)
-    };
-    let logits = sampled.saturating_mul(model.vocab);
+    let drawn = product([sequences, hidden, 2]);
+    let workspace = library_workspace(gpu.map(engines::generation));
+    let logits = sequences.saturating_mul(model.vocab);
     let verifying = speculation::tokens(deployment) > 0;
     let of_logit = kind
         .bytes_of_logit()
@@ -154,13 +156,13 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
         },
         encoding: encoding.peak,
         encoder: encoding.known,
+        range: None,
     }
 }
 
-/// Bytes of an activation; llama.cpp computes in 32 bits, whatever the weights are.
+/// Bytes of an activation.
 fn value_bytes(deployment: &Deployment) -> u64 {
     match deployment.dtype.as_deref() {
-        _ if deployment.engine == EngineId::LlamaCpp => 4,
         Some("float32" | "fp32" | "float") => 4,
         _ => 2,
     }
@@ -173,7 +175,6 @@ fn value_bytes(deployment: &Deployment) -> u64 {
 pub fn sampler(model: &Model, deployment: &Deployment) -> Sampler {
     match deployment.engine {
         EngineId::Vllm => {}
-        EngineId::LlamaCpp => return Sampler::EveryToken,
         _ => return Sampler::Greedy,
     }
     let v = vllm::version(deployment);
@@ -213,7 +214,7 @@ fn widest(model: &Model, roles: &[&str], size: fn(&Tensor) -> u64) -> u64 {
 
 /// What the widest layer holds besides the residual stream: an MLP's two halves and their product, or attention's
 /// queries, keys, values and output.
-fn widest_layer(model: &Model, deployment: &Deployment, tokens: u64, value: u64) -> u64 {
+pub(super) fn widest_layer(model: &Model, deployment: &Deployment, tokens: u64, value: u64) -> u64 {
     let tp = deployment.tp.max(1);
     let rows = |wanted: &[&str]| widest(model, wanted, |t| t.rows);
     let columns = |wanted: &str| widest(model, &[wanted], |t| t.columns);

@@ -3,6 +3,7 @@
 //! Its keys are those of the collected measurements; the columns of vLLM's benchmark tables are read too. Keys that
 //! are flags of the engine and move memory are named as not modelled; other keys are left alone.
 
+use super::engines::llama_cpp;
 use super::fields::Fields;
 use super::settings::IllegalValue;
 use super::{Deployment, EngineId, Gpu, Unknown, Unmodelled, Version, unmodelled};
@@ -177,6 +178,11 @@ pub(super) fn generation_of(version_text: &str) -> Option<bool> {
 /// A version as people write it: `0.9.2`, `0.14`, `0.8.5.post1`, `0.1x nightly 2026-02`, `V0 0.6.3`, `2026-04 fork`.
 /// The second value: whether it names one release.
 pub fn version_of(version_text: &str, engine: EngineId) -> (Option<Version>, bool) {
+    if engine == EngineId::LlamaCpp {
+        if let Some(build) = llama_cpp::build_of(version_text) {
+            return (Some(build), true);
+        }
+    }
     let month = month_of(version_text);
     let dated = month.and_then(|m| by_month(engine, m));
     let numbered = version_text

@@ -1,8 +1,8 @@
 //! How a model is served: the engine, its settings and the GPU.
 
 use super::{
-    Unknown, host_memory::HostAsked, own_runs::OwnRuns, speculation::Speculation,
-    unmodelled::Unmodelled,
+    Unknown, engines::llama_cpp::LlamaAsked, host_memory::HostAsked, own_runs::OwnRuns,
+    speculation::Speculation, unmodelled::Unmodelled,
 };
 use crate::engine::EngineId;
 use serde::Serialize;
@@ -61,8 +61,10 @@ pub struct Deployment {
     /// The engine keeps layers on the processor where the GPU has no room for all: Ollama, and llama.cpp (of December 2025
     /// and later) where its `--n-gpu-layers` and `--fit` are not given.
     pub moves_layers: bool,
-    /// `--language-model-only`: towers for images and sound are not loaded.
+    /// `--language-model-only`, llama.cpp's `--no-mmproj`: towers for images and sound are not loaded, or not on the GPU.
     pub language_only: bool,
+    /// What llama.cpp and Ollama are asked for besides; of other engines nothing.
+    pub llama: LlamaAsked,
     /// What is to lie in the host's memory.
     pub host: HostAsked,
     /// The releases that it may be, oldest and newest, where its version names a year or nothing exact.
@@ -153,6 +155,7 @@ impl Deployment {
             gpu_layers: None,
             moves_layers: engine.takes_what_is_asked(),
             language_only: false,
+            llama: LlamaAsked::default(),
             host: HostAsked::default(),
             versions: None,
             eager: None,

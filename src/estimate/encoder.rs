@@ -22,6 +22,8 @@ pub enum Encoder {
     None,
     /// What it leaves and takes is counted, for items as large as the family's processor lets them be.
     Counted,
+    /// llama.cpp's, whose buffer is taken from a few that were printed: its interval is wide.
+    Usual,
     /// Its peak is not known: it depends on limits of a processor that is not in the configuration.
     Unknown,
     /// The model has one, and the configuration does not describe it.
@@ -77,6 +79,9 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings, value: u6
             unknown(0, Encoder::None)
         };
     };
+    if deployment.engine == EngineId::LlamaCpp {
+        return unknown(super::compute_buffer::ENCODER, Encoder::Usual);
+    }
     if deployment.engine != EngineId::Vllm || vllm::is_v0(deployment) {
         return unknown(0, Encoder::Unknown);
     }

@@ -2,8 +2,9 @@
 
 use super::{
     Component, Deployment, EngineId, Mixer, Model, Term, Unknown, activation, bands,
+    compute_buffer,
     encoder::Encoder,
-    engines::{self, Settings, tgi, vllm},
+    engines::{self, Settings, llama_cpp, tgi, vllm},
     graphs,
     host_memory::{self, HostPart},
     kv, non_torch,
@@ -341,13 +342,18 @@ fn of_release(
     };
     let budget = budget(deployment, &settings);
     let asked = asked(deployment, &settings, layout.as_ref().ok(), cache.as_ref());
-    let for_cache: Result<i128, Unknown> = weights.as_ref().map_err(Clone::clone).and_then(|w| {
+    // What takes the cache that is asked for takes it beside weights of any size.
+    let counted = match &weights {
+        Err(_) if deployment.engine.takes_what_is_asked() => Ok(0),
+        counted => counted.clone(),
+    };
+    let for_cache: Result<i128, Unknown> = counted.and_then(|w| {
         for_cache(
             model,
             deployment,
             &settings,
             Parts {
-                weights: *w,
+                weights: w,
                 first: (layout.as_ref()).map_or(0, |l| l.bytes_of(settings.batched_tokens)),
                 activation: &peak,
                 forecast: graphs.map_or(0, |g| g.forecast),
@@ -450,7 +456,13 @@ fn of_release(
     let from_files = loaded.as_ref().is_ok_and(|w| w.from_files);
     let unmodelled = unmodelled::of(model, deployment, &settings, &activation, from_files);
     let lacks_graphs = lacks_graphs(deployment, &settings);
-    let warnings = warnings::of(deployment, &settings, loaded.as_ref().ok(), &activation);
+    let warnings = warnings::of(
+        model,
+        deployment,
+        &settings,
+        loaded.as_ref().ok(),
+        &activation,
+    );
     let mut estimate = Estimate {
         kv_bytes_per_token: cache
             .as_ref()
@@ -476,6 +488,8 @@ fn of_release(
         warnings,
     };
     (estimate.fits, estimate.reason) = verdict(&estimate, deployment, &for_cache, rest.before);
+    let margin = llama_cpp::fit_margin(deployment, estimate.total.as_ref().ok(), budget);
+    estimate.warnings.extend(margin);
     // A GPU of an unknown kind has the bands of others.
     let foreign = deployment.gpu.is_some()
         && engines::gpu_model(deployment).is_none()
@@ -544,7 +558,7 @@ fn activation_term(
             ("max_num_seqs", json!(settings.sequences)),
             ("vocab", json!(model.vocab)),
         ]),
-        band: None,
+        band: activation.range.map(compute_buffer::band),
     }
 }
 
@@ -641,8 +655,8 @@ fn asked(
     // A model of states alone has no layout.
     let bytes = || Some(layout.map_or(cache?.bytes_per_sequence(), |l| l.bytes_of(longest)));
     match deployment.engine {
-        // `-c` is the cells of all sequences together; windows keep what they reach.
-        EngineId::LlamaCpp => bytes(),
+        // `-c` is the cells of all sequences together, Ollama's context those of one; windows keep what they reach.
+        EngineId::LlamaCpp => Some(bytes()?.saturating_mul(llama_cpp::whole_requests(deployment))),
         EngineId::Transformers => Some(bytes()?.saturating_mul(settings.sequences)),
         _ => None,
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Deployment, EngineId, Estimate, Model, Unknown, Version,
-    engines::{self, vllm},
+    engines::{self, llama_cpp, vllm},
     non_torch, unmodelled,
 };
 use crate::wording::count_noun;
@@ -47,6 +47,9 @@ pub(super) fn refusal(model: &Model, deployment: &Deployment) -> Option<String> 
             engine.shown(),
             model.kind
         ));
+    }
+    if let Some(refused) = llama_cpp::refused_cache_type(model, deployment) {
+        return Some(refused);
     }
     if let (EngineId::Vllm, Some(tokens), Some(seqs)) =
         (engine, deployment.max_batched_tokens, deployment.max_seqs)

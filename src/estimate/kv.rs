@@ -1,8 +1,8 @@
 //! What one token, and one sequence, keeps in the cache on one GPU: by the mixer of each layer.
 
 use super::{
-    Deployment, EngineId, Mixer, Model, Unknown, Version, format::contradiction, model::Window,
-    speculation, weights::shard::offloaded,
+    Deployment, EngineId, Mixer, Model, Unknown, Version, engines::llama_cpp,
+    format::contradiction, model::Window, speculation, weights::shard::offloaded,
 };
 use crate::estimate::arithmetic::{product, sum};
 use serde_json::Value;
@@ -115,7 +115,13 @@ impl Cache {
 /// Heads that tensor parallelism does not divide further are repeated; latent rows always are.
 pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
     let tp = deployment.tp.max(1);
-    let format = format_of(model, deployment)?;
+    let dtype = deployment.kv_dtype.as_deref();
+    let dtype = dtype.filter(|_| !llama_cpp::drops_cache_type(model, deployment));
+    let format = format_of(model, deployment, dtype)?;
+    let of_values = match &deployment.llama.values_dtype {
+        Some(own) => format_of(model, deployment, Some(own))?,
+        None => format,
+    };
     // llama.cpp keeps both states in 32 bits: its log has `R (f32)` and `S (f32)`.
     let (conv_bytes, ssm_bytes) = match deployment.engine {
         EngineId::LlamaCpp => (4, Some(4)),
@@ -160,7 +166,7 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
                     .map_or(0, |(_, dim)| format.of(dim));
                 let bytes = sum([
                     format.of_heads(heads, key_dim),
-                    format.of_heads(heads, value_dim),
+                    of_values.of_heads(heads, value_dim),
                     index,
                 ]);
                 cache.layers.push(Layer {
@@ -357,9 +363,13 @@ pub fn text_value<'a>(config: &'a Value, key: &str) -> Option<&'a Value> {
 }
 
 /// How the cache is stored.
-fn format_of(model: &Model, deployment: &Deployment) -> Result<Format, Unknown> {
+fn format_of(
+    model: &Model,
+    deployment: &Deployment,
+    dtype: Option<&str>,
+) -> Result<Format, Unknown> {
     let plain = Format::Bytes(plain_bytes(model, deployment));
-    let kv_dtype = deployment.kv_dtype.as_deref().unwrap_or("auto");
+    let kv_dtype = dtype.unwrap_or("auto");
     let rows = matches!(deployment.engine, EngineId::Vllm | EngineId::Sglang);
     let fp8 = if model.is_indexed() && rows {
         // vLLM has one format of 8 bits for attention with an indexer, and SGLang the same on Hopper.

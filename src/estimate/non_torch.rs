@@ -87,7 +87,9 @@ pub fn of(deployment: &Deployment) -> NonTorch {
     let gib = |g: f64| (g * (1u64 << 30) as f64) as u64;
     // Stages of a pipeline and experts of several replicas speak with each other by NCCL as well.
     let tp = (deployment.tp.max(1) * deployment.pp.max(1)).max(deployment.ep);
-    let context = if tp > 1 { CONTEXT_TP_GIB } else { CONTEXT_GIB };
+    // llama.cpp does without NCCL where it splits by layers: 466 and 467 MiB of two GPUs were in none of its buffers.
+    let nccl = tp > 1 && deployment.engine != EngineId::LlamaCpp;
+    let context = if nccl { CONTEXT_TP_GIB } else { CONTEXT_GIB };
     if deployment.engine != EngineId::Vllm {
         return NonTorch {
             counted: gib(context),

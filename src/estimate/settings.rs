@@ -1,6 +1,7 @@
 //! A deployment as an engine's own command line describes it: the flags as `engine/` reads them.
 
 use super::case::{generation_of, version_of, versions_of};
+use super::engines::llama_cpp::{self, LlamaAsked};
 use super::host_memory::HostAsked;
 use super::{Deployment, EngineId, Lora, Unknown, Unmodelled, Version, unmodelled};
 use crate::engine::settings::{SETTINGS, Setting, ValueKind};
@@ -39,17 +40,22 @@ impl Deployment {
     ) -> Result<(Deployment, Option<String>), Unknown> {
         let mut deployment = Deployment::of_engine(engine)?;
         let engine = deployment.engine;
-        let (values, asked) = (
-            &join_cache_types(engine, values),
-            &join_cache_types(engine, asked),
-        );
         let read = Read {
             engine,
             values,
             illegal,
         };
         apply(&mut deployment, &read)?;
-        let besides = unmodelled::of_settings(engine, asked);
+        let mut besides = unmodelled::of_settings(engine, asked);
+        if engine == EngineId::LlamaCpp {
+            // Where a server reports its slots, and none were asked for, they share the context.
+            if values.contains_key("parallel") && !asked.contains_key("parallel") {
+                deployment.llama.unified.get_or_insert(true);
+            }
+            let gpus = deployment.gpus();
+            let unmodelled = &mut besides.unmodelled;
+            deployment.llama.settle(values, gpus, unmodelled);
+        }
         deployment.host = HostAsked::read(engine, asked);
         deployment.unmodelled.extend(besides.unmodelled);
         deployment.speculation = besides.speculation;
@@ -114,12 +120,8 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
     });
     d.max_model_len = read.count("max_model_len")?;
     d.memory_fraction = read.share("gpu_memory_utilization")?;
-    // llama.cpp's step has a name of its own, which documents keep.
-    let own_step = read
-        .values
-        .get("ubatch_size")
-        .and_then(|n| n.trim().parse().ok());
-    let own_step = own_step.filter(|n| read.engine == EngineId::LlamaCpp && *n > 0);
+    let is_llama = read.engine == EngineId::LlamaCpp;
+    let own_step = llama_cpp::own_step(read.values).filter(|_| is_llama);
     d.max_batched_tokens = read.count("max_num_batched_tokens")?.or(own_step);
     // SGLang does not split prompts then (server_args.py): a step has as many tokens as `max_prefill_tokens` allows.
     if read.engine == EngineId::Sglang && read.text("max_num_batched_tokens") == Some("-1") {
@@ -133,8 +135,12 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
         .or_else(|| read.block_of_kernels());
     let without_prefixes = read.switch("disable_radix_cache");
     d.prefix_caching = (read.switch("enable_prefix_caching")).or(without_prefixes.map(|off| !off));
-    d.language_only =
-        read.switch("language_model_only") == Some(true) || allows_no_item(read.values);
+    d.language_only = read.switch("language_model_only") == Some(true)
+        || allows_no_item(read.values)
+        || is_llama && llama_cpp::lacks_encoder(read.values);
+    if is_llama {
+        d.llama = LlamaAsked::read(read.values, &mut d.kv_dtype);
+    }
     d.state_slots = read.count("max_mamba_cache_size")?;
     d.state_dtype = read.text("mamba_ssm_dtype").map(str::to_owned);
     let of = |engine, name| match read.engine == engine {
@@ -168,22 +174,6 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
         d.unmodelled.push(Unmodelled::fitted_length());
     }
     Ok(())
-}
-
-/// llama.cpp sets the types of keys and of values apart; where both are one, that is the type of its cache.
-fn join_cache_types(
-    engine: EngineId,
-    values: &BTreeMap<String, String>,
-) -> BTreeMap<String, String> {
-    let mut joined = values.clone();
-    let types = (values.get("cache_type_k"), values.get("cache_type_v"));
-    if let (EngineId::LlamaCpp, (Some(k), Some(v))) = (engine, types) {
-        if k == v {
-            joined.insert("OLLAMA_KV_CACHE_TYPE".into(), k.clone());
-            joined.retain(|name, _| name != "cache_type_k" && name != "cache_type_v");
-        }
-    }
-    joined
 }
 
 /// The values as they were written.
@@ -254,10 +244,10 @@ impl<'a> Read<'a> {
 
     /// A whole number above 0, or bytes of a cache; -1 is the engines' own `auto` (SGLang; vLLM for its longest length).
     fn count(&self, name: &str) -> Result<Option<u64>, Unknown> {
-        // llama.cpp writes "as the model has" as 0.
+        // llama.cpp writes "as the model has" as 0, and Ollama "as it chooses".
         let is_auto = |text: &str| {
-            let of_model = self.engine == EngineId::LlamaCpp && name == "max_model_len";
-            text == "-1" || of_model && text == "0"
+            let own = matches!(name, "max_model_len" | "max_num_seqs");
+            text == "-1" || self.engine == EngineId::LlamaCpp && own && text == "0"
         };
         let Some((flag, text)) = self.value(name).filter(|(_, text)| !is_auto(text)) else {
             return Ok(None);
@@ -474,7 +464,24 @@ mod tests {
         assert_eq!(step("vllm serve m --ubatch-size 1024"), None);
         // Keys and values of one type are a cache of that type.
         assert!(of("llama-server -m /m.gguf -ctk q8_0 -ctv q8_0").is_empty());
-        assert_eq!(of("llama-server -m /m.gguf -ctk q8_0"), ["--cache-type-k"]);
+        assert!(of("llama-server -m /m.gguf -ctk q8_0").is_empty());
+        let types = |line| {
+            let d = read(line).0;
+            (d.kv_dtype, d.llama.values_dtype)
+        };
+        let text = |t: &str| Some(t.to_owned());
+        assert_eq!(
+            types("llama-server -m m -ctk q8_0"),
+            (text("q8_0"), text("f16"))
+        );
+        assert_eq!(
+            types("llama-server -m m -ctv q4_0"),
+            (text("f16"), text("q4_0"))
+        );
+        assert_eq!(
+            types("llama-server -m m -ctk q8_0 -ctv q8_0"),
+            (text("q8_0"), None)
+        );
     }
 
     #[test]

@@ -29,10 +29,13 @@ pub enum Proposer {
 
 /// Tokens that vLLM and SGLang propose by default with a model's own layers.
 const TOKENS: u64 = 1;
+/// The same of llama.cpp (common/arg.cpp of 2026, `--spec-draft-n-max`).
+const LLAMA_TOKENS: u64 = 3;
 
 /// The flags that name the method, and those that say how many tokens.
-const METHODS: [&str; 2] = ["spec_method", "speculative_algorithm"];
-const COUNTS: [&str; 3] = [
+const METHODS: [&str; 3] = ["spec_method", "speculative_algorithm", "spec_type"];
+const COUNTS: [&str; 4] = [
+    "spec_draft_n_max",
     "spec_tokens",
     "num_speculative_tokens",
     "speculative_num_draft_tokens",
@@ -60,16 +63,25 @@ impl Speculation {
             (EngineId::Vllm, name) if name.ends_with("_mtp") => Proposer::Predictor,
             (EngineId::Sglang, "mtp" | "nextn") => Proposer::Predictor,
             (EngineId::Sglang, "ngram") => Proposer::Lookup,
+            // A list; a draft that is a model of its own is none of these.
+            (EngineId::LlamaCpp, list) if list.split(',').all(|m| m.starts_with("ngram-")) => {
+                Proposer::Lookup
+            }
+            (EngineId::LlamaCpp, "draft-mtp") => Proposer::Predictor,
             _ => return None,
         };
         let tokens = setting("num_speculative_tokens")
             .and_then(Value::as_u64)
             .or_else(|| flag(&COUNTS)?.trim().parse().ok());
+        let usual = match engine {
+            EngineId::LlamaCpp => LLAMA_TOKENS,
+            _ => TOKENS,
+        };
         Some(Speculation {
             method,
             proposer,
             // No model proposes as many as a file can name.
-            tokens: tokens.unwrap_or(TOKENS).clamp(1, 128),
+            tokens: tokens.unwrap_or(usual).clamp(1, 128),
         })
     }
 }

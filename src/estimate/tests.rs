@@ -95,6 +95,94 @@ fn windows_bound_the_cells_of_llama_cpp_where_it_has_them() {
 }
 
 #[test]
+fn slots_have_their_own_cells_and_states_where_their_number_is_given() {
+    let mut model = pattern(4, |layer| attention(8, 128, (layer > 0).then_some(128)));
+    model.kind = "gpt_oss".into();
+    let d = Deployment {
+        max_model_len: Some(262_144),
+        max_batched_tokens: Some(1024),
+        max_seqs: Some(2),
+        ..Deployment::with_defaults(EngineId::LlamaCpp)
+    };
+    let row = 2 * 8 * 128 * 2;
+    let cells = |d: &Deployment| {
+        estimate(&model, d)
+            .bytes(Component::KvCache)
+            .map(|b| b / row)
+    };
+    // Ollama 0.30 with -np 2 -ub 1024 logged 1280 cells of each of two streams.
+    assert_eq!(cells(&d), Some(262_144 + 3 * 2 * 1280));
+    let mut shared = d.clone();
+    shared.llama.unified = Some(true);
+    assert_eq!(cells(&shared), Some(262_144 + 3 * 1280));
+    shared.llama.full_windows = true;
+    assert_eq!(cells(&shared), Some(4 * 262_144));
+    // Ollama gives each request a context of its own; its engine before 0.30 keeps 4096 cells of a window.
+    let ollama = |version| Deployment {
+        version: Version::leading(version),
+        max_batched_tokens: None,
+        max_model_len: Some(8192),
+        ..Deployment {
+            named: Some(EngineId::Ollama),
+            ..d.clone()
+        }
+    };
+    assert_eq!(cells(&ollama("0.32.0")), Some(2 * (8192 + 3 * 768)));
+    assert_eq!(cells(&ollama("0.12.6")), Some(2 * (8192 + 3 * 4608)));
+    // A state for each slot, and one for each token that the model's own layers propose.
+    let hybrid = pattern(2, |layer| match layer {
+        0 => attention(8, 128, None),
+        _ => Mixer::Lightning {
+            heads: 1,
+            head_dim: 128,
+        },
+    });
+    let states = |seqs: u64, speculation| {
+        let d = Deployment {
+            max_model_len: Some(3072),
+            max_seqs: Some(seqs),
+            speculation,
+            ..Deployment::with_defaults(EngineId::LlamaCpp)
+        };
+        let layout = laid_out(&hybrid, &d);
+        (layout.bytes_of(3072) - 3072 * row) / (128 * 128 * 4)
+    };
+    let mtp = speculation::Speculation {
+        method: "draft-mtp".into(),
+        proposer: Proposer::Predictor,
+        tokens: 4,
+    };
+    assert_eq!((states(1, None), states(3, None)), (1, 3));
+    assert_eq!(states(1, Some(mtp)), 5);
+}
+
+#[test]
+fn ollama_leaves_a_cache_type_out_where_it_has_no_flash_attention() {
+    let mut model = pattern(4, |_| attention(8, 128, None));
+    let cache = |model: &Model, version: &str, asked| {
+        let mut d = Deployment {
+            kv_dtype: Some("q8_0".into()),
+            version: Version::leading(version),
+            max_model_len: Some(1024),
+            ..Deployment::of_engine(EngineId::Ollama).unwrap()
+        };
+        d.llama.flash_attention = asked;
+        let found = estimate(model, &d);
+        let warned = found.warnings.iter().any(|w| w.contains("leaves its type"));
+        (found.kv_bytes_per_token.unwrap() / 4, warned)
+    };
+    let (whole, half) = ((2 * 8 * 128 * 2, true), (2 * 8 * 4 * 34, false));
+    assert_eq!(cache(&model, "0.5.7", None), whole);
+    assert_eq!(cache(&model, "0.5.7", Some(true)), half);
+    assert_eq!(cache(&model, "0.31.0", None), half);
+    model.kind = "gpt_oss".into();
+    assert_eq!(cache(&model, "0.11.2", Some(true)), whole);
+    model.kind = "qwen3".into();
+    assert_eq!(cache(&model, "0.12.3", None), whole);
+    assert_eq!(cache(&model, "0.12.6", None), half);
+}
+
+#[test]
 fn heads_are_split_and_then_repeated_and_latent_rows_always_are() {
     let mut d = Deployment::with_defaults(EngineId::Vllm);
     let grouped = pattern(32, |_| attention(4, 128, None));
@@ -374,6 +462,7 @@ fn the_compute_buffer_of_llama_cpp_holds_the_logits_of_a_whole_step() {
     let model = pattern(32, |_| attention(8, 128, None));
     let of = |step, longest| {
         let deployment = Deployment {
+            version: Some(Version::new(0, 9124, 0)),
             max_batched_tokens: step,
             max_model_len: Some(longest),
             ..Deployment::with_defaults(EngineId::LlamaCpp)
@@ -386,6 +475,78 @@ fn the_compute_buffer_of_llama_cpp_holds_the_logits_of_a_whole_step() {
     assert_eq!(of(Some(2048), 8192), 4.0 * 258.5);
     // A step is no longer than the context.
     assert_eq!(of(None, 256), 258.5 / 2.0);
+}
+
+#[test]
+fn the_compute_buffer_is_as_llama_cpp_printed_it() {
+    let mib = |found: &Estimate| {
+        let term = found.term(Component::Activation).unwrap();
+        let band = term.band.as_ref().unwrap();
+        [band.low, *term.bytes.as_ref().unwrap(), band.high].map(|b| b >> 20)
+    };
+    let of = |width: u64, heads: u64, context: u64, build: Option<u32>, flash: Option<bool>| {
+        let mut model = pattern(1, |_| attention(8, 128, None));
+        (model.hidden, model.heads) = (width, heads);
+        let mut d = Deployment {
+            version: build.map(|b| Version::new(0, b, 0)),
+            max_model_len: Some(context),
+            ..Deployment::with_defaults(EngineId::LlamaCpp)
+        };
+        d.llama.flash_attention = flash;
+        mib(&estimate(&model, &d))
+    };
+    // Qwen2.5-72B and -32B under Ollama of 2024 and 2025, and Llama 2 7B, without flash attention.
+    assert_eq!(of(8192, 64, 16_384, Some(4000), None)[1], 2144);
+    assert_eq!(of(5120, 40, 8192, Some(9800), Some(false))[1], 696);
+    assert_eq!(of(4096, 32, 4096, Some(3600), None)[1], 296);
+    // Logits of one token for each of four slots; without a build the interval holds the older rule too.
+    assert!(of(4096, 32, 8192, Some(9849), None)[2] < 100);
+    let [low, middle, high] = of(4096, 32, 8192, None, None);
+    assert!(
+        low < 70 && middle < 100 && high > 258,
+        "{low} {middle} {high}"
+    );
+}
+
+#[test]
+fn what_llama_cpp_refuses_does_not_fit() {
+    let model = pattern(32, |_| attention(8, 128, None));
+    let mut d = Deployment {
+        engine: EngineId::LlamaCpp,
+        version: None,
+        kv_dtype: Some("q8_0".into()),
+        max_model_len: Some(8192),
+        moves_layers: true,
+        ..vllm(19, "H100", 79.18)
+    };
+    let risk = |d: &Deployment| {
+        let found = estimate(&model, d);
+        question::Reading::of(&model, d, &found).unwrap().risk(1)
+    };
+    assert_eq!(risk(&d), Some(question::Risk::Medium));
+    d.llama.flash_attention = Some(false);
+    assert_eq!(risk(&d), Some(question::Risk::DoesNotFit));
+}
+
+#[test]
+fn experts_on_the_processor_are_not_on_the_gpu() {
+    let config = json!({
+        "model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 4,
+        "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151_936,
+        "num_experts": 16, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "decoder_sparse_step": 1,
+    });
+    let model = model::from_config("moe", &config, "test").unwrap();
+    let bytes = |layers| {
+        let mut d = Deployment::with_defaults(EngineId::LlamaCpp);
+        (d.max_model_len, d.llama.host_experts) = (Some(4096), layers);
+        let found = estimate(&model, &d);
+        let [weights, cache] = [Component::Weights, Component::KvCache].map(|c| found.bytes(c));
+        (weights.unwrap(), cache.unwrap())
+    };
+    let experts = 16 * 3 * 768 * 2048 * model.value_bytes;
+    let (whole, cache) = bytes(0);
+    assert_eq!(bytes(1), (whole - experts, cache));
+    assert_eq!(bytes(u64::MAX), (whole - 4 * experts, cache));
 }
 
 #[test]

@@ -239,6 +239,8 @@ struct WrittenEngine {
     #[serde(default)]
     host: String,
     #[serde(default)]
+    computed: String,
+    #[serde(default)]
     shown: BTreeMap<String, String>,
     #[serde(default)]
     no_graphs: Vec<BTreeMap<String, Vec<String>>>,
@@ -271,7 +273,7 @@ struct WrittenMove {
 enum Effect<'a> {
     /// It is computed, or moves nothing.
     None,
-    /// It takes memory of the host, which is computed.
+    /// It takes memory of the host, or moves the GPU's, and is computed.
     Host,
     /// It moves memory, and is not computed.
     Moves(&'a WrittenMove),
@@ -319,7 +321,12 @@ fn near_flag(engine: EngineId, flag: &str) -> Option<String> {
 pub fn flag_names(engine: EngineId) -> impl Iterator<Item = &'static str> {
     let words = engine_table(engine).into_iter().flat_map(|table| {
         let moved = table.not_modelled.iter().map(|m| m.flags.as_str());
-        let lists = [table.model.as_str(), &table.no_memory, &table.host];
+        let lists = [
+            table.model.as_str(),
+            &table.no_memory,
+            &table.host,
+            &table.computed,
+        ];
         lists
             .into_iter()
             .chain(moved)
@@ -345,7 +352,7 @@ fn effect(engine: EngineId, flag: &str) -> Effect<'static> {
     let lists = |words: &str| words.split_whitespace().any(|w| w == flag);
     if let Some(found) = table.not_modelled.iter().find(|m| lists(&m.flags)) {
         Effect::Moves(found)
-    } else if lists(&table.host) {
+    } else if lists(&table.host) || lists(&table.computed) {
         Effect::Host
     } else if Setting::of_engine(engine, flag).is_some()
         || lists(&table.model)
@@ -626,15 +633,10 @@ pub(super) fn of(
     let served = !d.engine.takes_what_is_asked();
     let mut all = d.unmodelled.clone();
     all.retain(|u| u.part.is_none_or(|part| part.is_in(model, d)));
-    // llama.cpp divides the cells of its context among the slots; windows and states it keeps for each slot.
-    let is_plain = |m: &Mixer| {
-        matches!(
-            m,
-            Mixer::Latent { .. } | Mixer::Attention { window: None, .. }
-        )
-    };
-    if d.engine == EngineId::LlamaCpp && model.mixers.iter().all(is_plain) {
-        all.retain(|u| u.name != "--parallel");
+    // The file of an encoder that the model's configuration describes.
+    let described = model.tensors.iter().any(|t| t.role == "vision");
+    if d.engine == EngineId::LlamaCpp && (described || d.language_only) {
+        all.retain(|u| !matches!(u.name.as_str(), "--mmproj" | "--mmproj-url"));
     }
     // Layers on the processor have part of their inputs, and in long prompts their weights, in the GPU's compute buffer.
     if offloaded(model.mixers.len() as u64, d).is_some() {
@@ -675,6 +677,11 @@ pub(super) fn of(
             Proposer::Head => {
                 let name = format!("the weights of the draft's head ({})", asked.method);
                 all.push(Unmodelled::new(name, Up, &[Weights]));
+            }
+            // What llama.cpp keeps of a state to go back to, where tokens are only looked up.
+            Proposer::Lookup if d.engine == EngineId::LlamaCpp && model.is_recurrent() => {
+                let name = format!("speculative decoding ({}) with states", asked.method);
+                all.push(Unmodelled::new(name, Up, &[KvCache]));
             }
             _ => {}
         }

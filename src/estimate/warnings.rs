@@ -3,12 +3,13 @@
 use super::activation::{Activation, Sampler};
 use super::encoder::Encoder;
 use super::engines::{Settings, llama_cpp, vllm};
-use super::{Deployment, EngineId, Version, weights::Weights};
+use super::{Deployment, EngineId, Model, Version, weights::Weights};
 
 /// Versions before this one sample with FlashInfer wherever it is installed.
 const ASKS_FOR_FLASHINFER: Version = Version::new(0, 11, 1);
 
 pub(super) fn of(
+    model: &Model,
     deployment: &Deployment,
     settings: &Settings,
     loaded: Option<&Weights>,
@@ -22,6 +23,7 @@ pub(super) fn of(
         );
     }
     warnings.extend(llama_cpp::source_of_context(deployment, settings));
+    warnings.extend(llama_cpp::dropped_cache_type(model, deployment));
     if deployment.engine == EngineId::Vllm {
         let sorts = !vllm::is_v0(deployment) && activation.kind == Sampler::Sort;
         let early = vllm::version(deployment) < ASKS_FOR_FLASHINFER;

@@ -100,8 +100,7 @@ fn read_name(wanted: &str) -> Option<(String, Option<String>)> {
         let stem = name.strip_suffix(".gguf");
         if let Some(stem) = stem.or(name.strip_suffix("-gguf")) {
             let stem = without_part(stem);
-            let ends = stem.rsplit_once(['-', '.']);
-            if let Some((stem, format)) = ends.filter(|(_, f)| FileType::of_name(f).is_some()) {
+            if let Some((stem, format)) = FileType::split_name(stem) {
                 return Some((stem.to_owned(), Some(format.to_ascii_uppercase())));
             }
         }

@@ -375,7 +375,16 @@ fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
         Risk::Low => (AnswerState::Safe, format!("Fits{}", fits())),
         Risk::Medium => (AnswerState::Tight, format!("Fits{}", fits())),
         Risk::High if reading.fits(page.concurrency) == Some(true) => {
-            (AnswerState::Critical, format!("May not fit{}", fits()))
+            // An engine that moves layers starts all the same.
+            let verdict = if reading.moves_layers {
+                format!(
+                    "Not all of it may fit{}; the engine keeps layers on the processor then, and is slower",
+                    fits()
+                )
+            } else {
+                format!("May not fit{}", fits())
+            };
+            (AnswerState::Critical, verdict)
         }
         Risk::High | Risk::DoesNotFit => {
             let (short, why) = shortage(page, reading);

@@ -7,6 +7,7 @@ use crate::cli::EstimateArgs;
 use crate::console::Console;
 use crate::engine::settings::SETTINGS;
 use crate::error::Failure;
+use crate::estimate::engines::llama_cpp;
 use crate::estimate::question::{self, What};
 use crate::estimate::{
     Deployment, EngineId, Estimate, Model, Unknown, Unmodelled, check, draft, engines::tgi,
@@ -27,8 +28,6 @@ const MOST_GPUS: u64 = 1 << 20;
 /// those before 2024 have Q4_0), and which file of a repository llama.cpp takes where none is named (common/arg.cpp, `-hf`).
 const USUAL_FORMAT: &str = "Q4_K_M";
 
-/// What llama.cpp's `--fit` leaves free of each GPU (`--fit-target`), bytes.
-const FIT_MARGIN: u64 = 1 << 30;
 /// The least context that it shortens to, tokens (`--fit-ctx`).
 const LEAST_FITTED: u64 = 4096;
 
@@ -187,14 +186,15 @@ impl Asked {
             usage(why)
         })?;
         if let (Some(asked), Some(most)) = (deployment.max_model_len, model.max_positions) {
-            if asked > most {
+            let each = llama_cpp::slot_length(&deployment, asked);
+            if each > most {
                 let then = match deployment.named() {
                     EngineId::Ollama => "Ollama takes the model's",
                     EngineId::LlamaCpp => "llama-server limits each request to the model's",
                     _ => "engines refuse this by default",
                 };
                 warnings.push(format!(
-                "{asked} tokens are more than the {most} positions of the model's configuration: {then}"
+                "{each} tokens are more than the {most} positions of the model's configuration: {then}"
             ));
             }
         }
@@ -234,7 +234,7 @@ impl Asked {
             EngineId::Tgi if !is_given && version.is_none_or(|v| v >= tgi::FITS_LENGTH) => {
                 (0, "TGI")
             }
-            EngineId::LlamaCpp if !is_given => (FIT_MARGIN, "llama.cpp's --fit"),
+            EngineId::LlamaCpp if !is_given => (llama_cpp::FIT_MARGIN, "llama.cpp's --fit"),
             _ => return,
         };
         let holds = |d: &Deployment| Ok(self.reading(d)?.on.map_or(0.0, |on| on.concurrency));
@@ -253,7 +253,13 @@ impl Asked {
             }
             return;
         };
-        let length = length as u64;
+        let cut = |most: u64| self.model.max_positions.is_none_or(|all| most < all);
+        let length = match (self.deployment.engine, length as u64) {
+            (EngineId::LlamaCpp, most) if cut(most) => {
+                most / llama_cpp::PADDING * llama_cpp::PADDING
+            }
+            (_, most) => most,
+        };
         if self.model.max_positions.is_none_or(|most| length < most) {
             self.warnings.push(format!(
                 "{words} takes the longest length that fits: {} tokens",

@@ -13,6 +13,7 @@ static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
   jinja mlock no_mmap cont_batching embedding embeddings metrics slots verbose cpu_moe kv_unified no_kv_unified
   no_kv_offload swa_full no_warmup no_mmproj offline no_webui no_repack no_host no_op_offload reranking props
   reasoning_preserve cache_idle_slots no_cont_batching no_context_shift check_tensors special
+  ui perf direct_io backend_sampling
 alias
   m model
   hf hf_repo
@@ -38,6 +39,16 @@ alias
   ncmoe n_cpu_moe
   ncffn n_cpu_ffn
   kvu kv_unified
+  no_kvu no_kv_unified
+  ctxcp ctx_checkpoints
+  swa_checkpoints ctx_checkpoints
+  dio direct_io
+  lm load_mode
+  bs backend_sampling
+  cb cont_batching
+  nocb no_cont_batching
+  rea reasoning
+  l logit_bias
   nkvo no_kv_offload
   nr no_repack
   fitt fit_target

@@ -81,6 +81,17 @@ impl Scheme {
     pub fn of(model: &Model, deployment: &Deployment) -> Result<Scheme, Unknown> {
         let requested = deployment.quantization.as_deref().map(str::trim);
         let stored = model.quantization.as_ref();
+        let method = requested.filter(|name| !name.is_empty());
+        // llama.cpp's files have 8 bits beside experts in MXFP4, and Ollama's 16.
+        let of_llama = deployment.named() == EngineId::LlamaCpp
+            && method
+                .or(model.quant_method())
+                .is_some_and(|m| m.eq_ignore_ascii_case("mxfp4"));
+        let requested = if of_llama {
+            Some("mxfp4_moe")
+        } else {
+            requested
+        };
         let own = |name: &&str| !name.is_empty() && !contradiction::reads_own(model, name);
         let mut scheme = match requested.filter(own) {
             None => match stored {

@@ -7,6 +7,7 @@ use super::{
     engines::{self, Settings, sglang},
     kv::{self, Cache},
     model::Window,
+    speculation,
 };
 use crate::estimate::arithmetic::{product, sum};
 use grouped::{Grouped, Kept};
@@ -52,6 +53,13 @@ enum Bound {
     Chunked(u64),
     /// Nothing: a number of blocks.
     Blocks(u64),
+    /// llama.cpp's streams, which divide the tokens; each keeps what its windows reach, where it has any, and a step.
+    Streams {
+        /// How many.
+        count: u64,
+        /// Tokens of the windows of a stream's slots.
+        reach: Option<u64>,
+    },
 }
 
 /// What an engine means by the tokens of its cache.
@@ -126,21 +134,37 @@ impl Layout {
     }
 
     /// Cells of each layer alone, as far as its window reaches: blocks of one byte. llama.cpp keeps the window of each slot,
-    /// and a step (src/llama-kv-cache-iswa.cpp); a state for each slot.
+    /// and a step, of slots that share a stream together (src/llama-kv-cache-iswa.cpp); a state for each slot, and for
+    /// each token that its model's own layers propose.
     fn cells(deployment: &Deployment, settings: &Settings, cache: &Cache) -> Layout {
         let slots = engines::llama_cpp::slots(deployment);
-        let layers = cache.layers.iter().map(|layer| Need {
-            groups: layer.bytes,
-            block: 1,
-            bound: match layer.window {
-                Some(Window::Sliding(tokens) | Window::Chunked(tokens)) => {
-                    Bound::Chunked(tokens.saturating_mul(slots))
-                }
-                None => Bound::Length,
-            },
+        let streams = engines::llama_cpp::streams(deployment);
+        let own = deployment.engine == EngineId::LlamaCpp;
+        let layers = cache.layers.iter().map(|layer| {
+            let window = layer.window.map(|w| match w {
+                Window::Sliding(tokens) | Window::Chunked(tokens) => tokens,
+            });
+            Need {
+                groups: layer.bytes,
+                block: 1,
+                bound: match window {
+                    _ if own => Bound::Streams {
+                        count: streams,
+                        reach: engines::llama_cpp::reach(deployment, window)
+                            .map(|tokens| tokens.saturating_mul(slots / streams)),
+                    },
+                    Some(tokens) => Bound::Chunked(tokens),
+                    None => Bound::Length,
+                },
+            }
         });
+        let ahead = if speculation::loads_predictor(deployment) {
+            speculation::tokens(deployment)
+        } else {
+            0
+        };
         let states = Need {
-            groups: cache.bytes_per_sequence().saturating_mul(slots),
+            groups: product([cache.bytes_per_sequence(), slots, ahead.saturating_add(1)]),
             block: 1,
             bound: Bound::Blocks(1),
         };
@@ -204,6 +228,15 @@ impl Layout {
                     .saturating_add(1),
                 Bound::Chunked(chunk) => reach(chunk).div_ceil(block),
                 Bound::Blocks(blocks) => blocks,
+                Bound::Streams { count, reach } => {
+                    let each = tokens.div_ceil(count.max(1));
+                    let kept = reach.map_or(each, |r| r.saturating_add(self.batched).min(each));
+                    product([
+                        kept.div_ceil(engines::llama_cpp::PADDING),
+                        engines::llama_cpp::PADDING,
+                        count,
+                    ])
+                }
             };
             blocks.saturating_mul(n.groups)
         });

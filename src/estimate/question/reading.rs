@@ -158,7 +158,11 @@ impl Reading {
         let grows = deployment.engine.takes_what_is_asked();
         let (pool, concurrency) = if grows {
             let pool = budget.saturating_sub(besides);
-            (pool, pool as f64 / request.max(1) as f64)
+            // What is refused does not start with layers on the processor either.
+            let refused = estimate.fits == Some(false) && estimate.max_concurrency == Ok(0.0);
+            reading.moves_layers &= !refused;
+            let at_once = pool as f64 / request.max(1) as f64;
+            (pool, if refused { 0.0 } else { at_once })
         } else {
             let pool = estimate.pool.as_ref().map_err(Clone::clone)?.bytes;
             let at_once = estimate.max_concurrency.clone()?;

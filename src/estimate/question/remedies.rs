@@ -3,6 +3,7 @@
 
 use super::solve::{Holds, What, solve, tensor_sizes};
 use crate::engine::settings::{Setting, argument_text};
+use crate::estimate::engines::llama_cpp;
 use crate::estimate::{Deployment, EngineId, Model, estimate, fits, shared_host};
 
 /// The largest share of a GPU that is advised: the driver's context and what the engine does not count lie beside it.
@@ -77,7 +78,11 @@ pub fn find_remedies(
     };
     let context = || {
         let found = solve(What::MaxModelLen, model, asked, wanted, holds).ok()?;
-        let tokens = found.value? as u64 / 16 * 16;
+        let whole = match asked.engine {
+            EngineId::LlamaCpp => llama_cpp::PADDING,
+            _ => 16,
+        };
+        let tokens = found.value? as u64 / whole * whole;
         let deployment = Deployment {
             max_model_len: Some(tokens),
             ..asked.clone()

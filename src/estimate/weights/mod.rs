@@ -116,6 +116,10 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Weights, Unknown> {
     let parts = model.experts_per_token.is_some() || model.config.get("vision_config").is_some();
     let trust = if scheme.plain_mlps > 0 {
         Trust::Dynamic
+    } else if let Some(file) = scheme.file_type.filter(|file| file.is_dynamic()) {
+        Trust::DynamicFile {
+            small: file.base().is_under_four_bits(),
+        }
     } else if scheme.by_name && scheme.is_small() {
         Trust::NamedSmall
     } else if scheme.by_name && parts
@@ -257,6 +261,12 @@ enum Trust {
     NamedSmall,
     /// A dynamic quantisation that does not list its choice.
     Dynamic,
+    /// A file whose blocks were chosen by layer. Of fewer than four bits: files of small models have much finer ones beside
+    /// (Qwen3-30B-A3B's UD-IQ1_S is 9.05 GB, and 6.2 in plain IQ1_S).
+    DynamicFile {
+        /// Most of it has fewer than four bits.
+        small: bool,
+    },
 }
 
 impl Trust {
@@ -269,6 +279,8 @@ impl Trust {
             Trust::Loose => (0.05, 0.08, 11),
             Trust::NamedSmall => (0.03, 0.10, 6),
             Trust::Dynamic => (0.08, 0.12, 5),
+            Trust::DynamicFile { small: false } => (0.08, 0.13, 4),
+            Trust::DynamicFile { small: true } => (0.08, 0.50, 3),
         };
         let part = |share: f64| (bytes as f64 * share) as u64;
         Band {

@@ -7,6 +7,7 @@ use super::runtime;
 use super::shard::{Shape, Shards};
 use crate::estimate::{
     arithmetic::{product, sum},
+    engines::llama_cpp,
     speculation,
 };
 use serde_json::Value;
@@ -82,6 +83,9 @@ impl Context<'_> {
             let Some(at) = tensor.layer.filter(|l| layers.contains(&u64::from(*l))) else {
                 continue;
             };
+            if llama_cpp::leaves_out(self.deployment, tensor.role, at.into()) {
+                continue;
+            }
             if layer != Some(at) {
                 layer = Some(at);
                 of_layer = made.len();

@@ -8,6 +8,7 @@ use super::plan::{Allocation, Context, is_last};
 use super::shard::{self, Shards};
 use super::{Trust, Weights, largest, value_bytes};
 use crate::estimate::arithmetic::{product, sum};
+use crate::estimate::engines::llama_cpp;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -158,9 +159,12 @@ impl<'a> Reading<'a> {
         // The kernels' padding is not in the files: those of experts come from the configuration.
         let padded = self.context.scheme.padding != super::super::format::Padding::None;
         let own = padded.then(|| self.context.stage(layers, false, false));
-        for (at, (_, tensors)) in self.layers.range(layers.clone()).enumerate() {
+        for (at, (layer, tensors)) in self.layers.range(layers.clone()).enumerate() {
+            let deployment = self.context.deployment;
             let expert = |k: &&Known| k.place.expert;
-            self.add(&mut made, tensors.iter().filter(|k| !(padded && expert(k))));
+            let moved = |k: &&Known| expert(k) && llama_cpp::leaves_out(deployment, "exp_", *layer);
+            let here = tensors.iter().filter(|k| !moved(k));
+            self.add(&mut made, here.filter(|k| !(padded && expert(k))));
             if at == 0 {
                 made.extend(self.context.rope());
             }
