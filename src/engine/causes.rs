@@ -73,6 +73,7 @@ pub struct CauseRule {
     pub with: Vec<String>,
     pub unless: Vec<String>,
     pub healed_by: Vec<String>,
+    pub below: Vec<String>,
     pub engines: Vec<String>,
     pub check: Option<String>,
     pub means: Option<String>,
@@ -126,6 +127,7 @@ pub static TABLE: LazyLock<CauseTable> = LazyLock::new(|| {
             &mut rule.with,
             &mut rule.unless,
             &mut rule.healed_by,
+            &mut rule.below,
         ]
         .into_iter()
         .for_each(write_out);

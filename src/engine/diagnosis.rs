@@ -188,6 +188,7 @@ static WORD_LIST: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let rules = TABLE.causes.iter().flat_map(|cause| &cause.rules);
     let signs = rules.flat_map(|r| {
         let elsewhere = r.with.iter().chain(&r.unless).chain(&r.healed_by);
+        let elsewhere = elsewhere.chain(&r.below);
         r.is.iter().chain(elsewhere)
     });
     let marks = (TABLE.phases.iter()).flat_map(|p| p.frame.iter().chain(&p.mark));
@@ -220,6 +221,8 @@ static PATTERNS: LazyLock<Vec<Vec<(usize, &str)>>> = LazyLock::new(|| {
 const TRACEBACK: &str = "Traceback (most recent call last)";
 /// SGLang's, of a process of its own.
 const CHILD_FAILED: &str = "Received sigquit from a child process";
+/// Engines that end all their processes by SIGKILL say so before.
+const ENDS_ALL: &[&str] = &[CHILD_FAILED, "Got fatal signal from worker processes"];
 /// llama.cpp's, of the devices that it looks for.
 const DEVICE_SEARCH: &[&str] = &[
     "ggml_cuda_init: ",
@@ -263,6 +266,7 @@ const WRAPPERS: &[&str] = &[
     "WebserverFailed",
     "Background loop has errored",
     "terminated: exit status",
+    "failed to load model '",
 ];
 /// Those of a failed start.
 const FAILED_STARTS: &[&str] = &[
@@ -274,12 +278,31 @@ const FAILED_STARTS: &[&str] = &[
 /// Exceptions that only repeat one of another process.
 const POINTERS: &[&str] = &[
     "See root cause above",
+    "failed to be inspected",
     "failed core proc",
     "ChildFailedError",
     "SystemExit",
 ];
-/// Names of exceptions end so.
-const EXCEPTIONS: &[&str] = &["Error: ", "Exception: ", "Error$", "panicked at "];
+/// Names of exceptions end so; what C++, Docker and shells print in their place.
+const EXCEPTIONS: &[&str] = &[
+    "Error: ",
+    "Exception: ",
+    "Error$",
+    "panicked at ",
+    "CUDA error",
+    "ROCm error",
+    "cuBLAS error",
+    "error loading model: ",
+    "error: creating server",
+    "Error response from daemon: ",
+    "ERROR: for ",
+    "(core dumped)",
+    "Floating point exception",
+    "Assertion …failed",
+    "Failed to initialize",
+    "[E]",
+    "Warning  Failed",
+];
 /// Before a model's name in a configuration.
 const MODEL_ARGUMENT: &str = "model='";
 
@@ -346,7 +369,7 @@ impl CauseFinder {
                 }
             }
             let words = words_in(piece);
-            if !words.is_empty() {
+            if !words.is_empty() || is_error_record(piece) {
                 if self.lines.len() >= MOST_LINES {
                     self.lines.drain(MOST_LINES / 4..MOST_LINES / 2);
                 }
@@ -382,11 +405,37 @@ impl CauseFinder {
     }
 }
 
+/// A record of the level error by its letter: glog's `E0713 ...`, llama.cpp's `0.00.074.100 E srv ...`.
+fn is_error_record(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    let (first, second) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+    let digits =
+        |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let glog = (first.strip_prefix('E')).is_some_and(|rest| rest.len() == 4 && digits(rest));
+    glog || second == "E" && digits(first)
+}
+
+/// The level of a line's record, where it stands: behind the date and the process, before the message.
+fn level_of(text: &str) -> Option<&str> {
+    const LEVELS: &[&str] = &["INFO", "WARNING", "DEBUG"];
+    // A prefix has the service, the process, a date and a time.
+    for word in text.split_whitespace().take(7) {
+        let plain = word.trim_end_matches(':').trim_start_matches("level=");
+        let inner = plain.rsplit_once('[').map_or(plain, |(_, inner)| inner);
+        let inner = inner.trim_end_matches(']');
+        if LEVELS.contains(&inner) {
+            return Some(inner);
+        }
+        if ["ERROR", "CRITICAL", "FATAL"].contains(&inner) || word.ends_with("Error:") {
+            return None;
+        }
+    }
+    None
+}
+
 /// A record of the level INFO, WARNING or DEBUG: no part of a traceback.
 fn is_quiet(line: &EvidenceLine) -> bool {
-    ["INFO", "WARNING", "DEBUG"]
-        .iter()
-        .any(|level| line.text.contains(level))
+    level_of(&line.text).is_some()
 }
 
 /// Whether a line is of an engine that ends, and not of one request that failed.
@@ -405,6 +454,8 @@ struct Candidate<'a> {
     line: &'a EvidenceLine,
     phase: Option<&'static str>,
     life: usize,
+    /// Lines between it and the frame of its traceback that the rule names.
+    distance: usize,
 }
 
 struct Judge<'a> {
@@ -513,6 +564,7 @@ impl<'a> Judge<'a> {
             let tier = c.rule.tier();
             (
                 std::cmp::Reverse((tier >= 2, tier >= 4, c.life, tier)),
+                c.distance,
                 c.at,
             )
         });
@@ -617,7 +669,8 @@ impl<'a> Judge<'a> {
             .map(|(line, _)| line)
             .filter(|line| !is_quiet(line) && (!is_served || is_of_end(line)))
             .find(|line| {
-                let named = EXCEPTIONS.iter().any(|sign| has_sign(sign, &line.text));
+                let named = EXCEPTIONS.iter().any(|sign| has_sign(sign, &line.text))
+                    || is_error_record(&line.text);
                 let mut others = WRAPPERS.iter().chain(FAILED_STARTS).chain(POINTERS);
                 named && !others.any(|sign| line.text.contains(sign))
             });
@@ -686,11 +739,22 @@ impl<'a> Judge<'a> {
                         line: &self.lines[at],
                         phase: self.phase_at(at),
                         life: self.lives[at],
+                        distance: 0,
                     };
-                    if !taken.contains(&at) && self.holds(&candidate) {
-                        taken.insert(at);
-                        found.push(candidate);
+                    if taken.contains(&at) || !self.holds(&candidate) {
+                        continue;
                     }
+                    let Some(distance) = self.distance(rule, at) else {
+                        continue;
+                    };
+                    // A rule by frames does not decide before a nearer one is looked for.
+                    if rule.below.is_empty() {
+                        taken.insert(at);
+                    }
+                    found.push(Candidate {
+                        distance,
+                        ..candidate
+                    });
                 }
             }
         }
@@ -704,13 +768,31 @@ impl<'a> Judge<'a> {
         found
     }
 
+    /// Lines from a frame that a rule names to the line that ends its traceback; 0 for a rule that names none, and
+    /// further than any for the one that takes whatever is left.
+    fn distance(&self, rule: &CauseRule, at: usize) -> Option<usize> {
+        if rule.below.is_empty() {
+            let takes_rest = rule.check.as_deref() == Some("ends_engine") && rule.tier() == 1;
+            return Some(if takes_rest { usize::MAX } else { 0 });
+        }
+        let line = &self.lines[at];
+        let above = self.lines[..at].iter().rev().take_while(|frame| {
+            frame.source == line.source && line.number - frame.number <= TRACEBACK_LINES
+        });
+        let mut above = above.filter(|frame| !is_quiet(frame));
+        let frame = above.find(|f| rule.below.iter().any(|sign| has_sign(sign, &f.text)))?;
+        Some(1 + line.number - frame.number)
+    }
+
     fn holds(&self, c: &Candidate<'_>) -> bool {
         let rule = c.rule;
         let phase = c.phase.unwrap_or("unknown");
         (rule.engines.is_empty() || rule.engines.iter().any(|e| e == self.engine))
-            && !(rule.not_in_line.iter()).any(|sign| {
-                let is_level = matches!(sign.as_str(), "INFO" | "WARNING");
-                has_sign(sign, &c.line.text) && !(is_level && c.line.text.contains(LOAD_FAILED))
+            && !(rule.not_in_line.iter()).any(|sign| match sign.as_str() {
+                level @ ("INFO" | "WARNING") => {
+                    level_of(&c.line.text) == Some(level) && !c.line.text.contains(LOAD_FAILED)
+                }
+                sign => has_sign(sign, &c.line.text),
             })
             && (rule.in_phases.is_empty() || rule.in_phases.iter().any(|p| p == phase))
             && (!rule.at_end || c.line.number >= self.last)
@@ -925,7 +1007,7 @@ impl<'a> Judge<'a> {
             "killed_by_others" => {
                 let before = self.lines[..c.at].iter().zip(&self.lives);
                 let mut own = before.filter(|(_, life)| **life == c.life);
-                !own.any(|(line, _)| line.text.contains(CHILD_FAILED))
+                !own.any(|(line, _)| ENDS_ALL.iter().any(|sign| line.text.contains(sign)))
             }
             "shared_memory_dominates" => {
                 let of = |name: &str| numbers.get(name).and_then(Value::as_f64);
