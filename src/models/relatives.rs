@@ -77,6 +77,9 @@ pub fn of(wanted: &str) -> Option<(Shipped, Relative)> {
     ))
 }
 
+/// What two names that are alike have in common.
+type Key<'a> = &'a dyn Fn(&str) -> String;
+
 /// The model that ships with the geometry of this name, and whether it is a quantised copy.
 fn alike(name: &str, is_tag: bool) -> Option<(Shipped, bool)> {
     let all: Vec<(Shipped, String)> = shipped::all()
@@ -98,7 +101,7 @@ fn alike(name: &str, is_tag: bool) -> Option<(Shipped, bool)> {
     // Ollama writes `llama3.1:8b` for Llama-3.1-8B, and `qwen3:30b` for Qwen3-30B-A3B.
     let joined = |n: &str| plain(n).replace('-', "");
     let whole = |n: &str| without_active(plain(n)).replace('-', "");
-    let keys: [(bool, &dyn Fn(&str) -> String); 4] = [
+    let keys: [(bool, Key<'_>); 4] = [
         (true, &|n| without_prefix(n).to_owned()),
         (true, &|n| plain(n).to_owned()),
         (is_tag, &joined),

@@ -50,6 +50,7 @@ pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Un
         match tower {
             Tower::None => {}
             Tower::Parameters(n) => t.vector("vision", n),
+            Tower::NotUnderstood(why) if why.is_empty() => uncounted(named.into(), Moves::Up),
             Tower::NotUnderstood(why) => uncounted(format!("{named} ({why})"), Moves::Up),
         }
     }

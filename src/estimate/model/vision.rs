@@ -10,7 +10,7 @@ pub(super) enum Tower {
     None,
     /// Parameters, with its projector.
     Parameters(u64),
-    /// It has one, and this is why it cannot be counted.
+    /// It has one, and this is why it cannot be counted, where there is more to say.
     NotUnderstood(String),
 }
 
@@ -102,7 +102,7 @@ pub(super) fn audio_tower(view: &View<'_>, hidden: u64) -> Tower {
             Ok(n) => Tower::Parameters(u64::try_from(n).unwrap_or(u64::MAX)),
             Err(unknown) => Tower::NotUnderstood(unknown.what),
         },
-        _ => Tower::NotUnderstood("its kind is not known".into()),
+        _ => Tower::NotUnderstood(String::new()),
     }
 }
 
