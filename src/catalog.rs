@@ -211,7 +211,8 @@ pub fn resolve_gpu<'a>(
     name: &str,
 ) -> Result<(&'a GpuModel, Option<String>), UnknownGpu> {
     let words = words_of(name);
-    let size = words.iter().find_map(|w| size_of(w));
+    // Of a slice it stands behind the board's: `H100 80GB HBM3 MIG 2g.20gb`.
+    let size = words.iter().rev().find_map(|w| size_of(w));
     let family = family_name(name);
     let siblings = || {
         let is = |m: &&GpuModel| m.names().any(|n| family_name(n) == family);
@@ -251,9 +252,13 @@ pub fn resolve_gpu<'a>(
         if size.is_some() && !all.is_empty() {
             return Err(sizes(all));
         }
+        let hint = match is_apple(&words) {
+            true => Some("Apple's GPUs share the machine's memory, and how engines divide it there is not measured: no rules are known for them".to_owned()),
+            false => near_gpu(models, name),
+        };
         return Err(UnknownGpu {
             what: format!("the GPU `{name}` is not known"),
-            hint: near_gpu(models, name),
+            hint,
         });
     };
     let own = found
@@ -265,6 +270,16 @@ pub fn resolve_gpu<'a>(
     }
     let all: Vec<&GpuModel> = siblings().collect();
     Err(sizes(if all.is_empty() { vec![found] } else { all }))
+}
+
+/// `Apple M4 Max`, `M4 Max`.
+fn is_apple(words: &[String]) -> bool {
+    let chip = |word: &String| {
+        let number = word.strip_prefix('m').unwrap_or("");
+        number.len() == 1 && number.bytes().all(|b| b.is_ascii_digit())
+    };
+    let first = words.first();
+    first.is_some_and(|w| w == "apple") || first.is_some_and(chip)
 }
 
 /// ``did you mean `MI300X`?``: the names that begin as this one or of which it is the beginning, with the
@@ -424,6 +439,10 @@ mod tests {
             let refused = resolve_gpu(&models, name).unwrap_err();
             assert_eq!(refused.hint.as_deref(), Some(hint), "{name}");
         }
+        let apple = resolve_gpu(&models, "Apple M4 Max").unwrap_err();
+        assert!(apple.hint.unwrap().contains("share the machine's memory"));
+        assert_eq!(found("NVIDIA A100-SXM4-80GB MIG 3g.40gb"), Ok(40.0));
+        assert_eq!(found("NVIDIA H100 80GB HBM3 MIG 2g.20gb"), Ok(20.0));
         let ada = resolve_gpu(&models, "RTX A6000 Ada")
             .unwrap_err()
             .hint

@@ -33,6 +33,9 @@ pub struct Recipe {
     /// How its server's command begins, where no [`crate::engine::Engine`] reads it.
     #[serde(default)]
     pub program: Vec<String>,
+    /// Programs that load a model as its server does.
+    #[serde(default)]
+    pub like_server: Vec<LikeServer>,
     /// The image's name is the model's.
     #[serde(default)]
     pub model_of_image: bool,
@@ -47,6 +50,19 @@ pub struct Recipe {
     /// Variables that name the folders of what it compiles → names for these folders.
     #[serde(default)]
     pub compile_cache: BTreeMap<String, String>,
+}
+
+/// A program that loads a model for one user.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LikeServer {
+    /// How its command begins.
+    pub words: Vec<String>,
+    /// The beginning of the server's.
+    pub server: Vec<String>,
+    /// The next word is the model, and no flags of the server follow.
+    #[serde(default)]
+    pub names_model: bool,
 }
 
 /// Images of one entrypoint.
@@ -186,6 +202,21 @@ impl RecipeImage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_for_one_user_load_a_model_as_their_server() {
+        let loaded = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let server = crate::launch::read_line(&words).server()?;
+            Some((server.engine, server.settings.model?))
+        };
+        let is = |engine: &str, model: &str| Some((engine.to_owned(), model.to_owned()));
+        let tag = loaded("ollama run --verbose qwen3:30b");
+        assert_eq!(tag, is("ollama", "qwen3:30b"));
+        let file = loaded("/opt/llama-cli -m /m.gguf -c 8192");
+        assert_eq!(file, is("llama-cpp", "/m.gguf"));
+        assert_eq!(loaded("ollama pull qwen3:30b"), None);
+    }
 
     #[test]
     fn a_cache_is_mounted_where_the_image_reads_it() {

@@ -54,6 +54,7 @@ impl Launch {
         let mut warnings = Vec::new();
         let serve_argv = self.command(known, version.as_deref(), &mut warnings);
         let argv = serve_argv.clone().unwrap_or_else(|| self.argv.clone());
+        let (argv, loaded) = as_served(argv);
         let facts = ContainerFacts {
             image: image.to_owned(),
             argv: argv.clone(),
@@ -83,6 +84,7 @@ impl Launch {
                 )
             }
         };
+        settings.model = settings.model.or(loaded);
         if let Some(recipe) = recipe.filter(|r| r.model_of_image) {
             let (repository, _) = super::recipe::split_image(image);
             let name = recipe.images.iter().flat_map(|i| &i.names);
@@ -303,6 +305,24 @@ fn is_script(argv: &Option<Vec<String>>) -> bool {
     commands(argv, &BTreeMap::new())
         .first()
         .is_some_and(|c| c.argv != argv)
+}
+
+/// The words of a program that loads a model for one user as those of the server that loads it in the same way, and the
+/// model that they name.
+fn as_served(argv: Vec<String>) -> (Vec<String>, Option<String>) {
+    let all = RECIPES.engines.iter().flat_map(|r| &r.like_server);
+    let is = |words: &[String]| {
+        let own = argv.iter().map(|w| basename(w)).take(words.len());
+        own.eq(words.iter().map(String::as_str))
+    };
+    let Some(like) = all.into_iter().find(|like| is(&like.words)) else {
+        return (argv, None);
+    };
+    let rest = argv[like.words.len()..].to_vec();
+    let first = rest.iter().find(|w| !w.starts_with('-')).cloned();
+    let model = first.filter(|_| like.names_model);
+    let rest = if like.names_model { Vec::new() } else { rest };
+    ([like.server.clone(), rest].concat(), model)
 }
 
 /// Whether these words, or words in their script, begin with the program of an engine that none of ours reads.

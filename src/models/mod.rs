@@ -118,9 +118,19 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
         return Err(unknown(wanted));
     };
     let (mut config, source) = shipped.read()?;
+    if relative.as_ref().is_some_and(|r| r.other_format) {
+        remove_format(&mut config);
+    }
+    if relatives::does_pool(wanted) {
+        remove_output(&mut config);
+    }
     // The longest sequence, where the named model has another than the one it shares the rest with.
     if let Some(tokens) = relatives::own_facts(wanted).find_map(|own| own.tokens) {
-        config["max_position_embeddings"] = tokens.into();
+        let text = match config.get("text_config") {
+            Some(_) => &mut config["text_config"],
+            None => &mut config,
+        };
+        text["max_position_embeddings"] = tokens.into();
     }
     let note = |relative: &Relative| {
         let scheme = match &relative.quantization {
@@ -143,6 +153,39 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
         },
         ..Found::default()
     })
+}
+
+/// The configuration of a model and that of its language model within it.
+fn each_part(config: &mut Value, change: impl Fn(&mut serde_json::Map<String, Value>)) {
+    if let Some(part) = config.get_mut("text_config").and_then(Value::as_object_mut) {
+        change(part);
+    }
+    if let Some(whole) = config.as_object_mut() {
+        change(whole);
+    }
+}
+
+/// Leaves the geometry of a quantised copy: its format is not that of what it was made of.
+fn remove_format(config: &mut Value) {
+    const NAMES: [&str; 3] = [
+        "quantization_config",
+        "compression_config",
+        "hf_quant_config",
+    ];
+    each_part(config, |part| {
+        part.retain(|name, _| !NAMES.contains(&name.as_str()))
+    });
+}
+
+/// What embeds or scores has the geometry without an output layer.
+fn remove_output(config: &mut Value) {
+    each_part(config, |part| {
+        part.insert("tie_word_embeddings".into(), true.into());
+        part.insert(
+            "architectures".into(),
+            serde_json::json!(["EmbeddingModel"]),
+        );
+    });
 }
 
 /// A model by its config.json alone (`--config FILE`).
@@ -193,7 +236,8 @@ fn unknown(wanted: &str) -> Failure {
                 "or the model that `{name}` was made of, with --quantization {quantization}"
             ));
     }
-    let failure = match did_you_mean(wanted, shipped::all_names(), 3) {
+    let is_near = |name: &&str| relatives::is_near(wanted, name);
+    let failure = match did_you_mean(wanted, shipped::all_names().filter(is_near), 3) {
         Some(suggestion) => failure.hint(suggestion),
         None => failure,
     };
@@ -285,5 +329,41 @@ mod tests {
             "{:?}",
             failure.hints
         );
+        // Another generation or family is no answer, however near its name is.
+        for wanted in [
+            "Qwen/Qwen3.8-Flash-Next",
+            "gemma5:26b",
+            "Qwen/Qwen4-7B",
+            "zai-org/GLM-5.3-Flash",
+        ] {
+            let failure = find_in(wanted, None).unwrap_err();
+            assert!(
+                !failure.hints[0].contains("did you mean"),
+                "{wanted}: {:?}",
+                failure.hints
+            );
+        }
+        let slip = find_in("meta-llama/Lama-3.1-8B-Instuct", None).unwrap_err();
+        assert!(
+            slip.hints[0].contains("Llama-3.1-8B-Instruct"),
+            "{:?}",
+            slip.hints
+        );
+    }
+
+    #[test]
+    fn a_copy_has_the_geometry_and_not_the_format_of_what_ships() {
+        // Only NVIDIA's copies of these ship.
+        let base = find_in("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16", None).unwrap();
+        assert_eq!(base.config["hf_quant_config"], Value::Null);
+        assert_eq!(base.quantization.as_deref(), Some("bf16"));
+        let older = find_in("zai-org/GLM-4.5V", None).unwrap();
+        assert_eq!(
+            older.config["text_config"]["max_position_embeddings"],
+            65_536
+        );
+        let scorer = find_in("Qwen/Qwen3-Reranker-8B", None).unwrap();
+        assert_eq!(scorer.config["tie_word_embeddings"], true);
+        assert_eq!(scorer.config["hidden_size"], 4096);
     }
 }

@@ -30,7 +30,11 @@ const PUBLISHED: &[(&str, f64, bool)] = &[
     ("phi-4", 14.660, false),
     ("phi-4-mini", 3.836, false),
     ("phi-3.5-moe", 41.873, false),
+    ("command-r-08-2024", 32.296, false),
     ("granite-3.1-2b", 2.534, false),
+    ("granite-4.0-h-tiny", 6.939, false),
+    ("InternVL3-8B", 7.9444, false),
+    ("bge-m3", 0.56775, false),
     ("granite-3.3-8b", 8.171, false),
     ("smollm3-3b", 3.075, false),
     ("llama-2-7b-hf", 6.738, false),
@@ -49,6 +53,8 @@ const PUBLISHED: &[(&str, f64, bool)] = &[
     ("gemma-3-4b", 4.300, false),
     ("gemma-3-12b", 12.187, false),
     ("gemma-3-27b", 27.432, false),
+    ("embeddinggemma-300m", 0.30286, false),
+    ("gemma-4-31B", 31.27, false),
     ("qwen1.5-moe-a2.7b", 14.316, false),
     ("qwen2.5-0.5b", 0.494, false),
     ("qwen2.5-7b", 7.616, false),
@@ -57,6 +63,9 @@ const PUBLISHED: &[(&str, f64, bool)] = &[
     ("Qwen3-30B-A3B", 30.532, false),
     ("Qwen3-235B-A22B", 235.094, false),
     ("Qwen3-VL-8B-Instruct", 8.767, false),
+    ("Qwen2-VL-7B-Instruct", 8.2914, false),
+    ("Qwen2.5-VL-3B-Instruct", 3.7546, false),
+    ("Qwen2.5-VL-32B-Instruct", 33.4527, false),
     ("qwen3-next-80b-a3b", 79.674, false),
     ("Qwen3.5-27B", 27.78, true),
     ("Qwen3.5-35B-A3B", 35.95, true),
@@ -67,6 +76,11 @@ const PUBLISHED: &[(&str, f64, bool)] = &[
     ("Kimi-K2-Instruct", 1026.41, false),
     ("Kimi-K2.5", 1026.9, false),
     ("glm-4.5-air", 106.852, false),
+    ("GLM-4.6V", 107.711, false),
+    ("GLM-4.6V-Flash", 10.293, false),
+    // Without the two embeddings that its file has twice, 31.221 with them.
+    ("GLM-4.7-Flash", 30.587, true),
+    ("Kimi-Linear-48B-A3B-Instruct", 49.12, false),
     ("minimax-text-01", 456.09, false),
     ("MiniMax-M2.5", 228.69, false),
     ("gpt-oss-20b", 20.915, false),
@@ -96,6 +110,43 @@ fn parameters_are_as_published() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What a list of modules that is read wrongly leaves in 16 bits shows here.
+#[test]
+fn models_of_four_bits_are_small() {
+    let mut large = Vec::new();
+    for shipped in shipped::all() {
+        let small = ["nvfp4", "mxfp4", "awq"];
+        let (config, source) = shipped.read().unwrap();
+        let model = model::from_config(shipped.name, &config, &source).unwrap();
+        let scheme = format!("{} {:?}", shipped.name, model.quantization).to_lowercase();
+        if !small.iter().any(|s| scheme.contains(s)) {
+            continue;
+        }
+        let mut deployment = Deployment::with_defaults(EngineId::Vllm);
+        deployment.quantization = None;
+        let Ok(weights) = weights::of(&model, &deployment) else {
+            continue;
+        };
+        let each = weights.bytes as f64 / model.parameters() as f64;
+        if each > 1.5 {
+            large.push(format!("{}: {each:.2} bytes a parameter", shipped.name));
+        }
+    }
+    assert!(large.is_empty(), "{}", large.join("\n"));
+}
+
+/// Ollama's library states 7.2 and 9.6 GB, vocabulary and headers included.
+#[test]
+fn a_second_embedding_is_kept_in_16_bits_in_files() {
+    let mut deployment = Deployment::with_defaults(EngineId::LlamaCpp);
+    deployment.quantization = Some("Q4_K_M".to_owned());
+    for (name, stated) in [("gemma-4-E2B", 7.2), ("gemma-4-E4B", 9.6)] {
+        let bytes = weights::of(&model(name), &deployment).unwrap().bytes;
+        let off = bytes as f64 / 1e9 / stated - 1.0;
+        assert!(off.abs() < 0.03, "{name}: {bytes}");
+    }
 }
 
 /// Where the study's published figure is not what is loaded, and why.

@@ -15,7 +15,7 @@ use crate::estimate::{
     unmodelled, weights, with_weights,
 };
 use crate::launch::{Launch, recipe};
-use crate::models::relatives::named_quantization;
+use crate::models::relatives::{has_usual_tag, keeps_format, named_quantization};
 use crate::preset::GpuRequest;
 use crate::report::layout::grouped_count;
 use std::collections::BTreeMap;
@@ -81,11 +81,10 @@ impl Asked {
             .or(words.model.as_ref());
         let lacks_file = |name: &&String| {
             let small = name.to_ascii_lowercase();
-            deployment.named() == EngineId::LlamaCpp
+            matches!(deployment.named(), EngineId::LlamaCpp | EngineId::Ollama)
                 && deployment.quantization.is_none()
                 && small.ends_with("-gguf")
-                // Its files have the vendor's own format.
-                && !small.contains("gpt-oss")
+                && !keeps_format(name)
                 && named_quantization(name).is_none()
                 && !Path::new(name.as_str()).exists()
         };
@@ -93,12 +92,23 @@ impl Asked {
             let format = words.file.as_deref().and_then(named_quantization);
             let format = format.unwrap_or_else(|| {
                 warnings.push(format!(
-                    "no file of `{name}` is named: counted as {USUAL_FORMAT}, which llama.cpp takes where it is there"
+                    "no file of `{name}` is named: counted as {USUAL_FORMAT}, which {} takes where it is there",
+                    deployment.named().shown()
                 ));
                 USUAL_FORMAT.to_owned()
             });
             format!("{name}:{format}")
         });
+        // Ollama's deepseek-r1 is not the model of that name.
+        let usual = || {
+            let is_usual = |name: &&String| {
+                deployment.named() == EngineId::Ollama
+                    && has_usual_tag(name)
+                    && !Path::new(name.as_str()).exists()
+            };
+            name.filter(is_usual).map(|name| format!("{name}:latest"))
+        };
+        let tagged = tagged.or_else(usual);
         let name = tagged.as_ref().or(name);
         let draft = match args.draft_model.as_ref().or(words.draft.as_ref()) {
             Some(name) => Some(model::find(name, args.online)?.model),

@@ -243,6 +243,9 @@ impl Scheme {
         let matrix = tensor.quantizable || matches!(tensor.role, "embed" | "lm_head");
         let blocks = if matrix {
             file.blocks(tensor.role, tensor.layer, tensor.columns, self.mixture)
+        } else if tensor.role == "embed_per_layer" {
+            // In 16 bits the files of Ollama's gemma4:e2b and e4b come to the 7.2 and 9.6 GB that its library states.
+            [super::Block::of_name("F16").unwrap_or(super::Block::float32()); 2]
         } else {
             // Vectors and routers stay in 32 bits.
             [super::Block::float32(); 2]

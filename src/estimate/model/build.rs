@@ -43,19 +43,16 @@ pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Un
     let mut uncounted = |name: String, moves| {
         unmodelled.push(Unmodelled::new(name, moves, &[Component::Weights]));
     };
-    match vision::tower(&f.view, f.hidden) {
-        Tower::None => {}
-        Tower::Parameters(n) => t.vector("vision", n),
-        Tower::NotUnderstood(why) => {
-            uncounted(format!("the vision tower ({why})"), Moves::Up);
+    for (tower, named) in [
+        (vision::tower(&f.view, f.hidden), "the vision tower"),
+        (vision::audio_tower(&f.view, f.hidden), "the audio tower"),
+    ] {
+        match tower {
+            Tower::None => {}
+            Tower::Parameters(n) => t.vector("vision", n),
+            Tower::NotUnderstood(why) if why.is_empty() => uncounted(named.into(), Moves::Up),
+            Tower::NotUnderstood(why) => uncounted(format!("{named} ({why})"), Moves::Up),
         }
-    }
-    if f.view
-        .outer
-        .get("audio_config")
-        .is_some_and(Value::is_object)
-    {
-        uncounted("the audio tower".to_owned(), Moves::Up);
     }
     if f.kind.starts_with("gemma3n") {
         uncounted("the parallel streams of Gemma 3n".to_owned(), Moves::Up);

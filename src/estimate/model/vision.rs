@@ -2,7 +2,7 @@
 
 use super::config::View;
 use crate::estimate::Unknown;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// What is known of the tower.
 pub(super) enum Tower {
@@ -10,7 +10,7 @@ pub(super) enum Tower {
     None,
     /// Parameters, with its projector.
     Parameters(u64),
-    /// It has one, and this is why it cannot be counted.
+    /// It has one, and this is why it cannot be counted, where there is more to say.
     NotUnderstood(String),
 }
 
@@ -56,9 +56,10 @@ impl Widths {
 
 /// The tower of a whole configuration, for a language model of width `hidden`.
 pub(super) fn tower(view: &View<'_>, hidden: u64) -> Tower {
-    let kind = view.outer.get("model_type").and_then(Value::as_str);
+    let whole = with_towers(view);
+    let kind = whole.get("model_type").and_then(Value::as_str);
     let kind = kind.unwrap_or_default().to_lowercase();
-    let part = view.outer.get("vision_config").and_then(Value::as_object);
+    let part = whole.get("vision_config").and_then(Value::as_object);
     let Some(part) = part else {
         return if MULTIMODAL.contains(&kind.as_str()) {
             Tower::NotUnderstood("the file does not describe it".into())
@@ -80,11 +81,71 @@ pub(super) fn tower(view: &View<'_>, hidden: u64) -> Tower {
     }
 }
 
+/// The part of a configuration that describes the towers: omni models have it within their thinker's.
+fn with_towers<'a>(view: &View<'a>) -> &'a Map<String, Value> {
+    let thinker = view.outer.get("thinker_config").and_then(Value::as_object);
+    thinker.unwrap_or(view.outer)
+}
+
+/// The tower that hears, for a language model of width `hidden`.
+pub(super) fn audio_tower(view: &View<'_>, hidden: u64) -> Tower {
+    let part = with_towers(view).get("audio_config");
+    let Some(part) = part.and_then(Value::as_object) else {
+        return Tower::None;
+    };
+    let hearing = View {
+        outer: view.outer,
+        text: part,
+    };
+    match hearing.words(&["model_type"]) {
+        Some("gemma4_audio") => match conformer(&hearing, hidden) {
+            Ok(n) => Tower::Parameters(u64::try_from(n).unwrap_or(u64::MAX)),
+            Err(unknown) => Tower::NotUnderstood(unknown.what),
+        },
+        _ => Tower::NotUnderstood(String::new()),
+    }
+}
+
+/// Gemma 4's: two convolutions, layers of two MLPs, attention over relative positions and a gated convolution, and the
+/// projections out of it. Counted so, gemma-4-E4B has the 7.996e9 values of its file, with the keys and values of the
+/// layers that share others'.
+fn conformer(v: &View<'_>, hidden: u64) -> Result<u128, Unknown> {
+    let need = |name: &str| v.needed(&[name]).map(u128::from);
+    let (h, heads, out) = (
+        need("hidden_size")?,
+        need("num_attention_heads")?,
+        need("output_proj_dims")?,
+    );
+    let channels = v.list("subsampling_conv_channels").unwrap_or_default();
+    let channels: Vec<u64> = channels.iter().filter_map(Value::as_u64).collect();
+    let [first, second] = channels.as_slice() else {
+        return Err(Unknown::new(
+            "`subsampling_conv_channels` is not two counts",
+        ));
+    };
+    let (first, second) = (
+        u128::from(*first).min(1 << 20),
+        u128::from(*second).min(1 << 20),
+    );
+    // 128 bands of sound, halved by each convolution of 3 by 3, each with a norm.
+    let bands = 32;
+    let reduced = first * 9 + first + first * second * 9 + second + bands * second * h;
+    let mlps = 2 * (8 * h * h + 2 * h);
+    let attention = 5 * h * h + h / heads.max(1);
+    let convolution = 3 * h * h + h * need("conv_kernel_size")? + 2 * h;
+    let layer = mlps + attention + convolution + 3 * h;
+    Ok(reduced + need("num_hidden_layers")? * layer + h * out + out + out * u128::from(hidden))
+}
+
 /// Kinds that always have a tower.
 pub const MULTIMODAL: &[&str] = &[
     "gemma3",
     "gemma3n",
     "gemma4",
+    "glm4v",
+    "glm4v_moe",
+    "internvl",
+    "internvl_chat",
     "kimi_k25",
     "llama4",
     "mistral3",
@@ -125,7 +186,20 @@ fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unk
             let merger = if kind == "pixtral" { 0 } else { merged * h };
             w.patches() + h + layers + merger + h + h * text + text * text
         }
-        "qwen2_5_vl" => {
+        // Its MLPs are as wide as the language model, and its merger's as `intermediate_size`.
+        "glm4v" | "glm4v_moe" => {
+            let out = out(text)?;
+            let layers = w.layers * (4 * h * h + 3 * h * out + 2 * h);
+            let merger = merged * out + out + out * out + 2 * out + 3 * out * i;
+            2 * w.patches() + h + grid(336)? * h + layers + 2 * h + merger
+        }
+        // Layers with a scale of each branch, and a projector of four patches.
+        "internvl" | "internvl_chat" => {
+            let layers = w.layers() + w.layers * 2 * h;
+            let projector = 2 * merged + merged * text + text + text * text + text;
+            w.patches() + h + (grid(448)? + 2) * h + layers + projector
+        }
+        "qwen2_5_vl" | "qwen2_5_omni_thinker" => {
             let layer = 4 * h * h + 4 * h + 3 * h * i + 2 * i + h + 2 * h;
             let out = out(text)?;
             2 * w.patches() + w.layers * layer + h + merged * merged + merged + merged * out + out
@@ -141,7 +215,10 @@ fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unk
             let layer = 4 * h * h + 3 * h * i + 4 * h + 2 * dim;
             w.patches() + 2 * positions * h + w.layers * layer + 2 * h + h * text
         }
-        _ if kind.starts_with("qwen3_vl") || kind.starts_with("qwen3_5") => {
+        _ if ["qwen3_vl", "qwen3_5", "qwen3_omni"]
+            .iter()
+            .any(|k| kind.starts_with(k)) =>
+        {
             let out = out(text)?;
             let merger = merged * merged + merged + merged * out + out;
             let positions = v.count(&["num_position_embeddings"])?.unwrap_or(2304);
