@@ -152,6 +152,40 @@ impl Setting {
     }
 }
 
+/// All flags and variables of an engine that the tables of settings and of flags name.
+pub fn flag_names(engine: EngineId) -> impl Iterator<Item = &'static str> {
+    /// The words of configs/engine-flags.yaml, whose meaning `estimate` knows.
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct FlagLists {
+        model: String,
+        no_memory: String,
+        host: String,
+        computed: String,
+        not_modelled: Vec<FlagRow>,
+    }
+    #[derive(Deserialize)]
+    struct FlagRow {
+        flags: String,
+    }
+    #[derive(Deserialize, Default)]
+    struct FlagTable {
+        engines: BTreeMap<String, FlagLists>,
+    }
+    static FLAGS: LazyLock<FlagTable> =
+        LazyLock::new(|| read_table(include_str!("../../configs/engine-flags.yaml")));
+    let of_engine = |(name, _): &(&String, _)| EngineId::from_name(name) == Ok(engine);
+    let lists = FLAGS.engines.iter().find(of_engine).map(|(_, lists)| lists);
+    let words = lists.into_iter().flat_map(|lists| {
+        let moved = lists.not_modelled.iter().map(|row| &row.flags);
+        [&lists.model, &lists.no_memory, &lists.host, &lists.computed]
+            .into_iter()
+            .chain(moved)
+            .flat_map(|list| list.split_whitespace())
+    });
+    words.chain(SETTINGS.iter().flat_map(move |s| s.names(engine)))
+}
+
 /// The argument that sets one setting of an engine, as a person types it: `--max-model-len 8192`;
 /// `None` where the engine has no such setting.
 pub fn argument_text(engine: EngineId, name: &str, value: &str) -> Option<String> {

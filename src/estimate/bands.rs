@@ -223,8 +223,8 @@ fn non_torch(deployment: &Deployment, runs: u64) -> Option<Spread> {
     let (low, high, source) = match (deployment.tp, runs) {
         (1, 2) if newer => (0.05, 0.5, "built-in: vLLM 0.25 on H100, taken for later"),
         (1, _) if newer => (
-            0.4,
-            0.5,
+            0.3,
+            0.9,
             "built-in: vLLM 0.27 to 0.30 on GeForce, scattered",
         ),
         (1, 21..) => (0.02, 0.21, "built-in: vLLM 0.19 on H100"),

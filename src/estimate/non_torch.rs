@@ -46,9 +46,8 @@ const VLLM: &[Line] = &[
     line("H100", 1, false, 0, 0.135, 15),
     line("H100", 1, false, 17, 0.25, 21),
     line("", 1, false, 0, 0.11, 28),
-    // 0.29 to 0.56 in 0.27; 0.4 to 1.2 from 0.28 on RTX 5090 and 3090 Ti, from public logs.
-    line("", 1, false, 27, 0.35, 5),
-    line("", 1, false, 28, 0.7, 4),
+    // From public logs: 0.29 to 0.56 in 0.27, and 0.0 to 1.2 from 0.28 on (RTX 3050, 3090 Ti under WSL, 5090).
+    line("", 1, false, 27, 0.3, 10),
     line("H100", 1, false, 27, 0.25, 2),
     line("", 2, true, 0, 0.55, 2),
     line("H", 2, true, 17, 2.07, 4),

@@ -10,7 +10,7 @@ use super::model::Mixer;
 use super::speculation::{Proposer, Speculation};
 use super::weights::shard::offloaded;
 use super::{Band, Component, Deployment, EngineId, Estimate, Model, Term, Unknown, Version};
-use crate::engine::settings::{SETTINGS, Setting};
+use crate::engine::settings::{Setting, flag_names};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -315,24 +315,6 @@ pub(super) fn lacks_float16(deployment: &Deployment, kind: &str) -> bool {
 /// The engine's flag that a misspelt one is most like: a slip away, not a part of it.
 fn near_flag(engine: EngineId, flag: &str) -> Option<String> {
     nearest(flag, flag_names(engine))
-}
-
-/// All flags and variables of an engine that the tables name.
-pub fn flag_names(engine: EngineId) -> impl Iterator<Item = &'static str> {
-    let words = engine_table(engine).into_iter().flat_map(|table| {
-        let moved = table.not_modelled.iter().map(|m| m.flags.as_str());
-        let lists = [
-            table.model.as_str(),
-            &table.no_memory,
-            &table.host,
-            &table.computed,
-        ];
-        lists
-            .into_iter()
-            .chain(moved)
-            .flat_map(str::split_whitespace)
-    });
-    words.chain(SETTINGS.iter().flat_map(move |s| s.names(engine)))
 }
 
 /// The name that is a slip away from this one, or goes on where it ends.

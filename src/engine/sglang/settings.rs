@@ -3,9 +3,8 @@
 use super::recognise;
 use crate::capture::ContainerFacts;
 use crate::engine::argv::{Flags, Grammar};
-use crate::engine::settings::variables;
+use crate::engine::settings::{flag_names, variables};
 use crate::engine::{EngineId, ServerSettings};
-use crate::estimate::unmodelled::flag_names;
 use std::sync::LazyLock;
 
 /// Spellings of one flag; the right one is the word that other engines have for it.

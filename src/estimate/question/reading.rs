@@ -271,8 +271,11 @@ fn may_fit(deployment: &Deployment, estimate: &Estimate) -> bool {
     let pool = estimate
         .term(Component::KvCache)
         .and_then(|t| t.band.as_ref());
-    let holds = pool.is_some_and(|band| band.high >= estimate.least_cache(deployment));
-    holds
+    let needed = estimate.least_cache(deployment);
+    let lacks = estimate.pool.as_ref().is_ok_and(|pool| pool.bytes < needed);
+    let holds = pool.is_some_and(|band| band.high >= needed);
+    lacks
+        && holds
         && deployment.engine == EngineId::Vllm
         && estimate.fits == Some(false)
         && !estimate.cannot_start(deployment)
