@@ -6,6 +6,7 @@ use super::{
     Deployment, EngineId, Mixer, Model, Tensor, Version, compute_buffer,
     encoder::{self, Encoder},
     engines::{self, Generation, Settings, vllm},
+    format::{Format, Scheme},
     speculation::{self, Proposer},
 };
 use crate::estimate::arithmetic::{product, sum};
@@ -290,9 +291,20 @@ fn expert_workspace(model: &Model, deployment: &Deployment, tokens: u64, value: 
         return 0;
     };
     let first = split(rows, tp);
-    // A step is done in chunks of 16,384 tokens at most.
+    // A step was done in chunks until 0.18 (pull request 34086), but for Marlin's experts.
+    const CHUNK: u64 = 16_384;
+    let is_marlin = || {
+        let scheme = Scheme::of(model, deployment);
+        scheme.is_ok_and(|s| matches!(s.base, Format::Awq { .. } | Format::Gptq { .. }))
+    };
+    let chunks = vllm::version(deployment) < Version::new(0, 18, 0);
+    let at_once = if tokens > CHUNK && chunks && !is_marlin() {
+        CHUNK
+    } else {
+        tokens
+    };
     product([
-        tokens.min(16_384),
+        at_once,
         chosen,
         value,
         first.max(columns).saturating_add(first / 2),

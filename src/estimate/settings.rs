@@ -147,7 +147,7 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
         true => read.count(name),
         false => Ok(None),
     };
-    d.pool_tokens = of(EngineId::Sglang, "max_pool_tokens")?;
+    d.pool_tokens = of(EngineId::Sglang, "token_pool_limit")?;
     d.prompt_tokens = of(EngineId::Tgi, "max_input_tokens")?;
     // `all` and -2 are all; `auto`, its default, and -1 leave it to the engine.
     let layers = read.text("n_gpu_layers");
