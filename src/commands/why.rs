@@ -206,6 +206,13 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
                     .hint("--facts takes what `docker inspect` prints, or JSON with engine, version, gpu and container")
                     .caused_by(e)
             })?;
+            if document.as_array().is_some_and(|all| all.len() != 1) {
+                return Err(Failure::usage(format!(
+                    "`{name}`, given as --facts, is not of one container"
+                ))
+                .hint("`docker inspect NAME > FILE` writes the facts of one")
+                .into());
+            }
             match InspectedContainer::from_document(&document) {
                 Some(container) => {
                     start_error = container.start_error.clone();

@@ -13,6 +13,7 @@ use super::{EngineId, LogParser, UnknownEngine};
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::cell::{LazyCell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
@@ -299,7 +300,7 @@ const EXCEPTIONS: &[&str] = &[
     "(core dumped)",
     "Floating point exception",
     "Assertion …failed",
-    "Failed to initialize",
+    "Failed to initialize NVML",
     "[E]",
     "Warning  Failed",
 ];
@@ -411,22 +412,33 @@ fn is_error_record(text: &str) -> bool {
     let (first, second) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
     let digits =
         |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    let glog = (first.strip_prefix('E')).is_some_and(|rest| rest.len() == 4 && digits(rest));
+    // TensorFlow's of its start have no date.
+    let dated = (first.strip_prefix('E')).filter(|rest| *rest != "0000");
+    let glog = dated.is_some_and(|rest| rest.len() == 4 && digits(rest));
     glog || second == "E" && digits(first)
 }
 
-/// The level of a line's record, where it stands: behind the date and the process, before the message.
+/// The level of a line's record, where it stands: behind service, date and process, before the message.
 fn level_of(text: &str) -> Option<&str> {
     const LEVELS: &[&str] = &["INFO", "WARNING", "DEBUG"];
-    // A prefix has the service, the process, a date and a time.
-    for word in text.split_whitespace().take(7) {
-        let plain = word.trim_end_matches(':').trim_start_matches("level=");
-        let inner = plain.rsplit_once('[').map_or(plain, |(_, inner)| inner);
-        let inner = inner.trim_end_matches(']');
-        if LEVELS.contains(&inner) {
-            return Some(inner);
+    let mut in_group = false;
+    for word in text.split_whitespace().take(16) {
+        // `(Worker pid=3, ip=10.0.0.2)` names a process.
+        let grouped = in_group || word.starts_with('(');
+        in_group = grouped && !word.ends_with(')');
+        if grouped {
+            continue;
         }
-        if ["ERROR", "CRITICAL", "FATAL"].contains(&inner) || word.ends_with("Error:") {
+        let word = word.trim_start_matches("level=");
+        let mut pieces = word.split(['[', ']', '|', ':', ',', '"']);
+        if let Some(level) = pieces.find(|piece| LEVELS.contains(piece)) {
+            return Some(level);
+        }
+        if word.contains("Error")
+            || ["ERROR", "CRITICAL", "FATAL"]
+                .iter()
+                .any(|l| word.contains(l))
+        {
             return None;
         }
     }
@@ -465,6 +477,14 @@ struct Judge<'a> {
     engine: &'static str,
     /// Indices of lines by word.
     by_word: Vec<Vec<usize>>,
+    /// Lines of the level INFO, WARNING or DEBUG.
+    quiet: Vec<bool>,
+    /// A line is of an engine that ends.
+    ends: bool,
+    /// The engine came to serve.
+    served: bool,
+    /// Phases by line, where they were looked for.
+    phases: RefCell<Vec<Option<Option<&'static str>>>>,
     /// In which start of the engine each line is, counted from 0.
     lives: Vec<usize>,
     /// By start, the first line that shows that it serves, where none before is of an end.
@@ -481,6 +501,10 @@ impl<'a> Judge<'a> {
             last,
             engine,
             by_word: vec![Vec::new(); WORD_LIST.len()],
+            quiet: lines.iter().map(is_quiet).collect(),
+            ends: lines.iter().any(ends_engine),
+            served: false,
+            phases: RefCell::new(vec![None; lines.len()]),
             lives: Vec::new(),
             served_from: Vec::new(),
             marks: vec![None; lines.len()],
@@ -497,7 +521,7 @@ impl<'a> Judge<'a> {
                 judge.marks[at] = Some(row);
             }
             for at in judge.lines_with_any(&row.frame) {
-                if !is_quiet(&lines[at]) {
+                if !judge.quiet[at] {
                     judge.frames[at] = Some(index);
                 }
             }
@@ -526,12 +550,13 @@ impl<'a> Judge<'a> {
         let (mut served_from, mut ended) = (vec![None; life + 1], vec![false; life + 1]);
         for (at, line) in lines.iter().enumerate() {
             let life = judge.lives[at];
-            ended[life] |= !is_quiet(line) && ends_engine(line);
+            ended[life] |= !judge.quiet[at] && ends_engine(line);
             if judge.serves_at(at) && !ended[life] {
                 served_from[life].get_or_insert(at);
             }
         }
         judge.served_from = served_from;
+        judge.served = (0..lines.len()).any(|at| judge.serves_at(at));
         judge
     }
 
@@ -542,10 +567,15 @@ impl<'a> Judge<'a> {
             let facts = facts.take_while(|at| self.lines[*at].source == EvidenceSource::Fact);
             return facts.filter(|at| is_in(sign, &self.lines[*at])).collect();
         }
-        let word = WORD_LIST.binary_search(&causes::longest_part(sign));
-        let lines = word.map_or(&[][..], |word| &self.by_word[word]);
         let holds = |at: &usize| is_in(sign, &self.lines[*at]);
-        lines.iter().copied().filter(holds).collect()
+        let lines = self.lines_with_word(sign).iter();
+        lines.copied().filter(holds).collect()
+    }
+
+    /// The lines that have the longest part of a sign.
+    fn lines_with_word(&self, sign: &str) -> &[usize] {
+        let word = WORD_LIST.binary_search(&causes::longest_part(sign));
+        word.map_or(&[][..], |word| &self.by_word[word])
     }
 
     /// The lines that have one of these signs.
@@ -641,26 +671,31 @@ impl<'a> Judge<'a> {
             || ["exited", "dead", "restarting"]
                 .iter()
                 .any(|word| status.contains(word));
-        let is_served = self.is_served();
+        let is_served = self.served;
+        let starts = |line: &&EvidenceLine| RUNNER_STARTED.iter().any(|s| line.text.contains(s));
+        let starts = self.lines.iter().filter(starts).map(|line| line.number);
+        let runner_starts: Vec<usize> = starts.filter(|_| self.engine == "ollama").collect();
         let points = |line: &&EvidenceLine| {
             let mut wrappers = WRAPPERS.iter().chain(FAILED_STARTS);
-            // Ollama starts its runner anew, with less on the GPU.
-            let recovered = |later: &&EvidenceLine| {
-                later.number > line.number && RUNNER_STARTED.iter().any(|s| later.text.contains(s))
-            };
+            // Ollama starts its runner anew at once, with less on the GPU.
+            let anew =
+                |start: &usize| *start > line.number && *start - line.number <= TRACEBACK_LINES;
             !is_quiet(line)
                 && wrappers.any(|sign| line.text.contains(sign))
-                && !self.lines.iter().any(|later| recovered(&later))
+                && !runner_starts.iter().any(anew)
         };
         // One request's traceback ends no server.
         let is_final = |line: &&EvidenceLine| !is_served || ends_engine(line);
         let wrapper = self.lines.iter().filter(points).find(is_final);
         // The last exception that no rule knows and that points to no other; of a server that served, its last words.
         let last_life = self.lives.last().copied().unwrap_or(0);
-        let fatal = (self.lines.iter().rev()).find(|line| line.text.contains(FATAL_ERROR));
+        let log = |line: &&EvidenceLine| line.source == EvidenceSource::Log;
+        let mut fatal = self.lines.iter().rev().filter(log);
+        let fatal = fatal.find(|line| line.text.contains(FATAL_ERROR));
         let is_of_end = |line: &EvidenceLine| {
             let behind = fatal.is_some_and(|fatal| {
-                (fatal.number..=fatal.number + TRACEBACK_LINES).contains(&line.number)
+                let until = fatal.number.saturating_add(TRACEBACK_LINES);
+                (fatal.number..=until).contains(&line.number)
             });
             line.number >= self.last || behind
         };
@@ -737,7 +772,10 @@ impl<'a> Judge<'a> {
                         sign,
                         at,
                         line: &self.lines[at],
-                        phase: self.phase_at(at),
+                        // Looked for where it decides: it takes a look at hundreds of lines.
+                        phase: (!rule.in_phases.is_empty())
+                            .then(|| self.phase_at(at))
+                            .flatten(),
                         life: self.lives[at],
                         distance: 0,
                     };
@@ -753,6 +791,7 @@ impl<'a> Judge<'a> {
                     }
                     found.push(Candidate {
                         distance,
+                        phase: self.phase_at(at),
                         ..candidate
                     });
                 }
@@ -776,12 +815,21 @@ impl<'a> Judge<'a> {
             return Some(if takes_rest { usize::MAX } else { 0 });
         }
         let line = &self.lines[at];
-        let above = self.lines[..at].iter().rev().take_while(|frame| {
-            frame.source == line.source && line.number - frame.number <= TRACEBACK_LINES
+        let is_frame = |index: &usize| {
+            let frame = &self.lines[*index];
+            let near = line.number.saturating_sub(frame.number) <= TRACEBACK_LINES;
+            near && frame.source == line.source && !self.quiet[*index]
+        };
+        let frames = rule.below.iter().flat_map(|sign| {
+            let lines = self.lines_with_word(sign);
+            let until = lines.partition_point(|index| *index < at);
+            let near = lines[..until].iter().rev().take(TRACEBACK_LINES).copied();
+            let mut near = near.filter(|index| is_in(sign, &self.lines[*index]));
+            near.find(is_frame)
         });
-        let mut above = above.filter(|frame| !is_quiet(frame));
-        let frame = above.find(|f| rule.below.iter().any(|sign| has_sign(sign, &f.text)))?;
-        Some(1 + line.number - frame.number)
+        let above = frames.max();
+        let frame = above?;
+        Some(1 + line.number - self.lines[frame].number)
     }
 
     fn holds(&self, c: &Candidate<'_>) -> bool {
@@ -828,6 +876,15 @@ impl<'a> Judge<'a> {
 
     /// The phase of the line at an index: a function near it, else the last progress before it.
     fn phase_at(&self, at: usize) -> Option<&'static str> {
+        if let Some(known) = self.phases.borrow()[at] {
+            return known;
+        }
+        let phase = self.find_phase(at);
+        self.phases.borrow_mut()[at] = Some(phase);
+        phase
+    }
+
+    fn find_phase(&self, at: usize) -> Option<&'static str> {
         let line = &self.lines[at];
         if line.source == EvidenceSource::Fact {
             return self.last_phase();
@@ -873,11 +930,6 @@ impl<'a> Judge<'a> {
             Some("serving" | "http_bind") if failed_start => None,
             other => other,
         }
-    }
-
-    /// Whether the engine came to serve requests.
-    fn is_served(&self) -> bool {
-        (0..self.marks.len()).any(|at| self.serves_at(at))
     }
 
     /// Whether a start served, or nothing of it shows how far it came.
@@ -937,7 +989,7 @@ impl<'a> Judge<'a> {
 
     /// What no sign can express.
     fn check(&self, check: &str, c: &Candidate<'_>) -> bool {
-        let numbers = self.figures(std::iter::once(c.line));
+        let numbers = LazyCell::new(|| self.figures(std::iter::once(c.line)));
         let gib = |name: &str| size_of(&numbers, name);
         match check {
             "neighbour_holds_memory" => {
@@ -999,9 +1051,7 @@ impl<'a> Judge<'a> {
             }
             // A request's exception ends no server.
             "ends_engine" => {
-                !self.is_served()
-                    || self.fact("exit_code").is_some_and(|code| code != "0")
-                    || self.lines.iter().any(ends_engine)
+                !self.served || self.fact("exit_code").is_some_and(|code| code != "0") || self.ends
             }
             // SGLang ends all its processes by SIGKILL once one of them has failed.
             "killed_by_others" => {
@@ -1016,8 +1066,10 @@ impl<'a> Judge<'a> {
                     .is_some_and(|(shared, own)| shared > own)
             }
             "stands_still" => {
-                let later = self.lines[c.at + 1..].iter();
-                self.idle_reports(c.life) > 1 && !later.into_iter().any(|l| l.text.contains(RATES))
+                let is_last = !self.lines[c.at + 1..]
+                    .iter()
+                    .any(|l| l.text.contains(RATES));
+                is_last && self.idle_reports(c.life) > 1
             }
             "needs_little" => gib("needed").is_some_and(|needed| needed <= ORDINARY_HOST_GIB),
             "repeats" => {

@@ -297,7 +297,8 @@ fn expert_workspace(model: &Model, deployment: &Deployment, tokens: u64, value: 
         let scheme = Scheme::of(model, deployment);
         scheme.is_ok_and(|s| matches!(s.base, Format::Awq { .. } | Format::Gptq { .. }))
     };
-    let chunks = vllm::version(deployment) < Version::new(0, 18, 0);
+    let chunks =
+        deployment.engine != EngineId::Vllm || vllm::version(deployment) < Version::new(0, 18, 0);
     let at_once = if tokens > CHUNK && chunks && !is_marlin() {
         CHUNK
     } else {

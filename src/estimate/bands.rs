@@ -225,7 +225,7 @@ fn non_torch(deployment: &Deployment, runs: u64) -> Option<Spread> {
         (1, _) if newer => (
             0.3,
             0.9,
-            "built-in: vLLM 0.27 to 0.30 on GeForce, scattered",
+            "built-in: vLLM 0.27 to 0.30 on one GPU, scattered",
         ),
         (1, 21..) => (0.02, 0.21, "built-in: vLLM 0.19 on H100"),
         (1, _) => (0.03, 0.08, "built-in: vLLM 0.7 to 0.16 on one GPU"),

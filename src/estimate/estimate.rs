@@ -158,9 +158,11 @@ impl Estimate {
             None => false,
         };
         if open {
-            let other = match self.fits {
-                Some(true) => "does not start",
-                _ => "starts",
+            let other = match (self.fits, deployment.engine) {
+                (Some(true), EngineId::Vllm) => "does not start",
+                (Some(true), _) => "does not hold one",
+                (_, EngineId::Vllm) => "starts",
+                _ => "holds one",
             };
             self.fits = None;
             self.reason = format!(

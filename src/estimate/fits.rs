@@ -171,7 +171,12 @@ pub(super) fn verdict(
             return (
                 Some(false),
                 format!(
-                    "--max-num-seqs {sequences} needs as many blocks for the states of the model, and the cache has {}",
+                    "--max-num-seqs {sequences}{} needs as many blocks for the states of the model, and the cache has {}",
+                    if deployment.max_seqs.is_none() {
+                        " (default)"
+                    } else {
+                        ""
+                    },
                     pool.blocks
                 ),
             );

@@ -144,7 +144,8 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
     };
     let sparse = sparse_layers(model);
     let mut dense = model.mixers.len() as u64 - sparse.map_or(0, |(layers, _)| layers);
-    for mixer in largest_stage(here, stages).iter().chain(&proposing) {
+    let stage = largest_stage(here, stages);
+    for (at, mixer) in stage.iter().chain(&proposing).enumerate() {
         match *mixer {
             Mixer::Attention {
                 kv_heads,
@@ -159,7 +160,7 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
                 let window = window.filter(|_| !ignores_windows(model, deployment));
                 let heads = kv_heads.div_ceil(tp).max(1);
                 // The first layers are the dense ones, and a draft's have no index.
-                let is_dense = dense > 0 || cache.layers.len() >= here.len();
+                let is_dense = dense > 0 || at >= stage.len();
                 dense = dense.saturating_sub(1);
                 let index = sparse
                     .filter(|_| !is_dense)

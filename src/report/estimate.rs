@@ -397,7 +397,7 @@ fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
             }
             if reading.may_fit && !several {
                 let verdict =
-                    format!("May not fit{verdict}; the interval leaves open that it does");
+                    format!("May not fit{verdict}; at the upper end of its interval it fits");
                 return (AnswerState::Critical, verdict);
             }
             (AnswerState::Failed, format!("Does not fit{verdict}"))

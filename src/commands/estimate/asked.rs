@@ -244,7 +244,9 @@ impl Asked {
             EngineId::Tgi if !is_given && version.is_none_or(|v| v >= tgi::FITS_LENGTH) => {
                 (0, "TGI")
             }
-            EngineId::LlamaCpp if !is_given => (llama_cpp::FIT_MARGIN, "llama.cpp's --fit"),
+            EngineId::LlamaCpp if !is_given && !self.deployment.llama.whole_context => {
+                (llama_cpp::FIT_MARGIN, "llama.cpp's --fit")
+            }
             _ => return,
         };
         let holds = |d: &Deployment| Ok(self.reading(d)?.on.map_or(0.0, |on| on.concurrency));

@@ -74,6 +74,8 @@ pub struct LlamaAsked {
     pub full_windows: bool,
     /// Layers, from the first on, whose experts stay in the host's memory.
     pub host_experts: u64,
+    /// The context is the model's whole one, and is not shortened to what fits: `-c 0`, or without `--fit`.
+    pub whole_context: bool,
 }
 
 impl LlamaAsked {
@@ -100,6 +102,10 @@ impl LlamaAsked {
             values_dtype: values_dtype.filter(|v| Some(v) != keys.as_ref()),
             unified: (is("kv_unified", true) || separate).then_some(!separate),
             full_windows: is("swa_full", true),
+            whole_context: set("fit") == Some("off")
+                || ["ctx_size", "max_model_len"]
+                    .iter()
+                    .any(|name| set(name) == Some("0")),
             host_experts: if all { u64::MAX } else { first.unwrap_or(0) },
         }
     }

@@ -253,6 +253,8 @@ impl Reading {
     pub fn meaning(&self, risk: Risk, requests: &str, several: bool) -> String {
         if risk == Risk::High && self.on.is_some_and(|on| self.is_over(on)) {
             "with what lies outside the engine's share it is more than the GPU has".into()
+        } else if risk == Risk::High && !several && self.least_cache > self.request {
+            "with every term at its highest, the cache has too few blocks for the states of the model: see --max-num-seqs".into()
         } else if self.is_fitted && risk == Risk::Medium && !several {
             "with less memory than estimated the engine takes shorter requests".into()
         } else if self.lacks_graphs && risk == self.least_risk() {
