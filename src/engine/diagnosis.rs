@@ -1964,6 +1964,18 @@ mod tests {
     }
 
     #[test]
+    fn a_real_start_and_an_ordinary_end_are_no_failure() {
+        // vLLM ends its own engine by SIGTERM, and warns of NUMA in every container.
+        for log in [
+            include_str!("../../tests/fixtures/vllm/captured/serve-eager.log"),
+            include_str!("../../tests/fixtures/vllm/captured/bench-latency.log"),
+        ] {
+            let found = diagnose(serde_json::json!({"engine": "vllm"}), log);
+            assert_eq!(found.cause.as_deref(), Some("no_failure"), "{found:?}");
+        }
+    }
+
+    #[test]
     fn the_exception_that_ended_a_server_is_shown() {
         let log = "INFO: Application startup complete.\n\
             ERROR [core.py:1] EngineCore encountered a fatal error.\n\
