@@ -36,6 +36,9 @@ const PACKED: &[(&[u8], &str)] = &[
     (b"\xfd7zXZ\0", "xzcat"),
     (b"BZh", "bzcat"),
 ];
+/// What a file of facts is.
+const FACTS_ARE: &str =
+    "--facts takes what `docker inspect` prints, or JSON with engine, version, gpu and container";
 /// Largest file of facts.
 const MOST_FACTS: u64 = 1 << 20;
 /// A container that Docker restarted within this time may end again.
@@ -198,12 +201,12 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
             (bounded::open_named(file).and_then(|f| f.take(MOST_FACTS).read_to_string(&mut text)))
                 .map_err(|e| {
                     Failure::environment(format!("cannot read `{name}`, given as --facts"))
-                        .hint("--facts takes what `docker inspect` prints, or JSON with engine, version, gpu and container")
+                        .hint(FACTS_ARE)
                         .caused_by(e)
                 })?;
             let document: Value = serde_json::from_str(&text).map_err(|e| {
                 Failure::usage(format!("`{name}`, given as --facts, is not JSON"))
-                    .hint("--facts takes what `docker inspect` prints, or JSON with engine, version, gpu and container")
+                    .hint(FACTS_ARE)
                     .caused_by(e)
             })?;
             if document.as_array().is_some_and(|all| all.len() != 1) {
@@ -285,7 +288,7 @@ pub(super) fn check_beginning(named: &str, first: &[u8]) -> Result<(), Failure> 
     if is_inspection {
         return Err(
             Failure::usage(format!("{name} is what `docker inspect` prints, not a log")).hint(
-                format!("`docker logs NAME 2>&1 | plimsoll why - --facts {named}` reads both"),
+                format!("`docker logs NAME 2>&1 | plimsoll why - --facts FILE` reads both"),
             ),
         );
     }

@@ -13,7 +13,8 @@ use std::sync::LazyLock;
 pub struct CauseTable {
     /// Name and flag of a setting by engine, by what it does.
     levers: BTreeMap<String, BTreeMap<String, String>>,
-    groups: BTreeMap<String, Vec<String>>,
+    /// Signs by the name that rules take them by.
+    pub groups: BTreeMap<String, Vec<String>>,
     /// Marks of the phases of an engine's life.
     pub phases: Vec<PhaseMark>,
     /// Figures that lines contain.
@@ -110,7 +111,7 @@ impl CauseRule {
 /// The table that ships, groups written out.
 pub static TABLE: LazyLock<CauseTable> = LazyLock::new(|| {
     let mut table: CauseTable = read_table(include_str!("../../configs/causes.yaml"));
-    let groups = std::mem::take(&mut table.groups);
+    let groups = table.groups.clone();
     let write_out = |signs: &mut Vec<String>| {
         let each = signs
             .drain(..)

@@ -232,16 +232,12 @@ const DEVICE_SEARCH: &[&str] = &[
     "warning: no usable GPU found",
     "warning: one possible reason is that llama.cpp was compiled without",
 ];
-/// Ollama's, once its runner has loaded a model.
-const RUNNER_STARTED: &[&str] = &["llama runner started in", "llama-server started in"];
 /// Ollama's record of a model that it could not load, on the level INFO.
 const LOAD_FAILED: &str = "msg=\"Load failed\"";
 /// vLLM's, before the traceback that ends its engine.
 const FATAL_ERROR: &str = "EngineCore encountered a fatal error";
-/// vLLM's report of its rates: the line has both where no token was computed.
+/// In vLLM's report of its rates.
 const RATES: &str = "Avg generation throughput: ";
-const NO_RATES: &str =
-    "Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 0.0 tokens/s";
 /// Lines with what a user sent or a model answered, which may be any words.
 const QUOTING_LINES: &[&str] = &[
     "Received request ",
@@ -672,9 +668,10 @@ impl<'a> Judge<'a> {
                 .iter()
                 .any(|word| status.contains(word));
         let is_served = self.served;
-        let starts = |line: &&EvidenceLine| RUNNER_STARTED.iter().any(|s| line.text.contains(s));
-        let starts = self.lines.iter().filter(starts).map(|line| line.number);
-        let runner_starts: Vec<usize> = starts.filter(|_| self.engine == "ollama").collect();
+        let recovered = TABLE.groups.get("recovered");
+        let recovered = recovered.filter(|_| self.engine == "ollama");
+        let starts = recovered.map_or_else(Vec::new, |signs| self.lines_with_any(signs));
+        let starts: Vec<usize> = starts.iter().map(|at| self.lines[*at].number).collect();
         let points = |line: &&EvidenceLine| {
             let mut wrappers = WRAPPERS.iter().chain(FAILED_STARTS);
             // Ollama starts its runner anew at once, with less on the GPU.
@@ -682,7 +679,7 @@ impl<'a> Judge<'a> {
                 |start: &usize| *start > line.number && *start - line.number <= TRACEBACK_LINES;
             !is_quiet(line)
                 && wrappers.any(|sign| line.text.contains(sign))
-                && !runner_starts.iter().any(anew)
+                && !starts.iter().any(anew)
         };
         // One request's traceback ends no server.
         let is_final = |line: &&EvidenceLine| !is_served || ends_engine(line);
@@ -827,9 +824,8 @@ impl<'a> Judge<'a> {
             let mut near = near.filter(|index| is_in(sign, &self.lines[*index]));
             near.find(is_frame)
         });
-        let above = frames.max();
-        let frame = above?;
-        Some(1 + line.number - self.lines[frame].number)
+        let nearest = frames.max()?;
+        Some(1 + line.number - self.lines[nearest].number)
     }
 
     fn holds(&self, c: &Candidate<'_>) -> bool {
@@ -947,9 +943,14 @@ impl<'a> Judge<'a> {
         let own = self.lines.iter().zip(&self.lives).rev();
         let reports = own.filter(|(line, of)| **of == life && line.text.contains(RATES));
         let idle = reports.take_while(|(line, _)| {
-            let count = |sign| number_behind(&line.text, sign).unwrap_or(0.0);
-            let open = count("Running: ") + count("Waiting: ") + count("Pending: ");
-            line.text.contains(NO_RATES) && open > 0.0
+            let sum_of = |signs: &[&str]| -> f64 {
+                let numbers = signs
+                    .iter()
+                    .filter_map(|sign| number_behind(&line.text, sign));
+                numbers.sum()
+            };
+            let open = sum_of(&["Running: ", "Waiting: ", "Pending: "]);
+            sum_of(&["Avg prompt throughput: ", RATES]) == 0.0 && open > 0.0
         });
         idle.count()
     }

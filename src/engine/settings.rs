@@ -154,7 +154,7 @@ impl Setting {
 
 /// All flags and variables of an engine that the tables of settings and of flags name.
 pub fn flag_names(engine: EngineId) -> impl Iterator<Item = &'static str> {
-    /// The words of configs/engine-flags.yaml, whose meaning `estimate` knows.
+    /// The flags of configs/engine-flags.yaml; what each does to memory, `estimate` reads.
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct FlagLists {

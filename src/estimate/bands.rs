@@ -220,8 +220,10 @@ fn non_torch(deployment: &Deployment, runs: u64) -> Option<Spread> {
         return None;
     }
     let newer = vllm::version(deployment) >= Version::new(0, 27, 0);
+    let generation = engines::gpu_model(deployment).map(engines::generation);
+    let hopper = generation == Some(Generation::Hopper);
     let (low, high, source) = match (deployment.tp, runs) {
-        (1, 2) if newer => (0.05, 0.5, "built-in: vLLM 0.25 on H100, taken for later"),
+        (1, _) if newer && hopper => (0.05, 0.5, "built-in: vLLM 0.25 on H100, taken for later"),
         (1, _) if newer => (
             0.3,
             0.9,

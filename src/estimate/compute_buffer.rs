@@ -94,7 +94,7 @@ struct Graph {
     heads: u64,
     /// Logits of one token.
     logits: u64,
-    /// Tokens of a step, and those of them whose logits are needed.
+    /// Tokens of a step, and those of them that need logits.
     tokens: u64,
     needed: u64,
 }

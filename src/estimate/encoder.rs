@@ -22,7 +22,7 @@ pub enum Encoder {
     None,
     /// What it leaves and takes is counted, for items as large as the family's processor lets them be.
     Counted,
-    /// llama.cpp's, whose buffer is taken from a few that were printed: its interval is wide.
+    /// llama.cpp's: its buffer is taken from a few that were printed: its interval is wide.
     Usual,
     /// Its peak is not known: it depends on limits of a processor that is not in the configuration.
     Unknown,

@@ -63,7 +63,7 @@ pub(super) fn refusal(model: &Model, deployment: &Deployment) -> Option<String> 
     None
 }
 
-/// Sequences for whose states the cache needs a block each, before vLLM captures CUDA graphs. From 0.20: 0.17.1 starts
+/// Sequences that need a block of the cache each for their states, before vLLM captures CUDA graphs. From 0.20: 0.17.1 starts
 /// with fewer blocks, 0.20.0 refuses ("max_num_seqs exceeds available Mamba cache blocks").
 pub(super) fn sequences_with_states(estimate: &Estimate, deployment: &Deployment) -> Option<u64> {
     let layout = estimate.layout.as_ref().ok()?;
@@ -168,18 +168,15 @@ pub(super) fn verdict(
     let states = sequences_with_states(estimate, deployment);
     if let (Some(sequences), Ok(pool)) = (states, &estimate.pool) {
         if pool.blocks < sequences {
-            return (
-                Some(false),
-                format!(
-                    "--max-num-seqs {sequences}{} needs as many blocks for the states of the model, and the cache has {}",
-                    if deployment.max_seqs.is_none() {
-                        " (default)"
-                    } else {
-                        ""
-                    },
-                    pool.blocks
-                ),
+            let default = match deployment.max_seqs {
+                Some(_) => "",
+                None => " (default)",
+            };
+            let why = format!(
+                "each sequence keeps a state in a block of the cache: --max-num-seqs {sequences}{default} needs as many, and there are {}",
+                pool.blocks
             );
+            return (Some(false), why);
         }
     }
     match (&estimate.max_concurrency, estimate.settings.max_model_len) {

@@ -118,6 +118,7 @@ pub fn of(deployment: &Deployment) -> NonTorch {
             named && wide && l.from <= version
         })
         .max_by_key(|l| {
+            // A newer row counts before an older one of the GPU's own, but on Hopper, which has rows for each step.
             let named = !l.gpu.is_empty();
             (l.tp, named && hopper, l.from, named)
         });

@@ -224,7 +224,7 @@ fn family(name: &str) -> (String, String) {
     (family.to_owned(), generation.to_owned())
 }
 
-/// What a name says.
+/// What a name stands for.
 struct Reading {
     /// The model's, in small letters, without its owner.
     name: String,

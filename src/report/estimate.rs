@@ -396,8 +396,9 @@ fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
                 return (AnswerState::Critical, verdict);
             }
             if reading.may_fit && !several {
-                let verdict =
-                    format!("May not fit{verdict}; at the upper end of its interval it fits");
+                let verdict = format!(
+                    "Probably does not fit{verdict}; at the upper end of its interval it fits"
+                );
                 return (AnswerState::Critical, verdict);
             }
             (AnswerState::Failed, format!("Does not fit{verdict}"))

@@ -205,7 +205,7 @@ fn facts_of_state(container: &InspectedContainer) -> Vec<String> {
     known
 }
 
-/// What `docker inspect` of a container tells, without asking the daemon.
+/// What `docker inspect` of a container shows, without asking the daemon.
 pub fn facts_of_inspection(container: &InspectedContainer) -> CaseFacts {
     let mut facts = facts_of_state(container);
     let oom_killed = container.facts.state.oom_killed;

@@ -68,11 +68,11 @@ pub struct LlamaAsked {
     pub flash_attention: Option<bool>,
     /// The type of cached values, where it is not that of the keys.
     pub values_dtype: Option<String>,
-    /// Slots share one stream of cells; `None`: where nobody says how many slots there are.
+    /// Slots share one stream of cells; `None`: where the number of slots is not given.
     pub unified: Option<bool>,
     /// Layers with a window keep all cells.
     pub full_windows: bool,
-    /// Layers, from the first on, whose experts stay in the host's memory.
+    /// Layers, from the first on, with their experts in the host's memory.
     pub host_experts: u64,
     /// The context is the model's whole one, and is not shortened to what fits: `-c 0`, or without `--fit`.
     pub whole_context: bool,

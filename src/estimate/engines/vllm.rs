@@ -98,7 +98,7 @@ pub fn runs_second_runner(model: &Model, deployment: &Deployment) -> bool {
     deployment.second_runner.unwrap_or(by_default) && !unsure && !deployment.on_cpu
 }
 
-/// Steps that are under way at once, whose tokens a sliding window keeps besides its own: from 0.26
+/// Steps that are under way at once: a sliding window keeps their tokens besides its own. From 0.26
 /// `max_in_flight_tokens` = `max_concurrent_batches` x `max_num_batched_tokens` (vllm/config, v1/kv_cache_interface.py).
 pub fn steps_at_once(model: &Model, deployment: &Deployment) -> u64 {
     let stages = deployment.pp.max(1);

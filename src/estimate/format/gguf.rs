@@ -181,7 +181,7 @@ impl FileType {
         })
     }
 
-    /// A type whose blocks are chosen by layer: about as the plain one.
+    /// A type with blocks that are chosen by layer: about as the plain one.
     fn near(name: &str) -> Option<FileType> {
         let plain = match name.strip_suffix("_XL") {
             Some("Q8_K") => "Q8_0",

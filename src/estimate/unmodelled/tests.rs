@@ -272,6 +272,43 @@ fn the_table_of_flags_has_each_flag_once() {
 }
 
 #[test]
+fn a_flag_about_a_part_that_is_lacking_moves_nothing_and_a_bounded_one_widens() {
+    let with = |flags: &[(&str, &str)]| {
+        let flags = flags
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_string()));
+        let mut d = on(EngineId::Vllm, "L4", 22);
+        d.max_model_len = Some(1024);
+        d.unmodelled = of_flags(EngineId::Vllm, &flags.collect());
+        estimate(&model(json!({})), &d)
+    };
+    let lacking = with(&[("mamba_backend", "triton"), ("mm_encoder_tp_mode", "data")]);
+    assert!(lacking.unmodelled.is_empty(), "{:?}", lacking.unmodelled);
+    let (plain, bounded) = (with(&[]), with(&[("attention_backend", "FLASHINFER")]));
+    let pool = |e: &Estimate| {
+        let term = e.term(Component::KvCache).unwrap();
+        (
+            term.bytes.clone().unwrap(),
+            term.band.clone().map(|b| b.high - b.low),
+        )
+    };
+    assert_eq!(pool(&plain).0, pool(&bounded).0);
+    assert!(pool(&plain).1 < pool(&bounded).1);
+    assert_eq!(plain.fits, bounded.fits);
+    // Of a kernel for experts it is not known how much; of a model without experts it is nothing.
+    let experts = of_flags(
+        EngineId::Vllm,
+        &[("moe_backend".to_owned(), "triton".to_owned())].into(),
+    );
+    assert!(
+        !experts[0]
+            .part
+            .unwrap()
+            .is_in(&model(json!({})), &on(EngineId::Vllm, "L4", 22))
+    );
+}
+
+#[test]
 fn keys_of_a_case_that_move_memory_are_named() {
     let besides = |line: Value| of_settings(EngineId::Vllm, &flags_of_case(EngineId::Vllm, &line));
     let of = |line: Value| {

@@ -261,7 +261,7 @@ enum Trust {
     NamedSmall,
     /// A dynamic quantisation that does not list its choice.
     Dynamic,
-    /// A file whose blocks were chosen by layer. Of fewer than four bits: files of small models have much finer ones beside
+    /// A file with blocks that were chosen by layer. Of fewer than four bits: files of small models have much finer ones beside
     /// (Qwen3-30B-A3B's UD-IQ1_S is 9.05 GB, and 6.2 in plain IQ1_S).
     DynamicFile {
         /// Most of it has fewer than four bits.
