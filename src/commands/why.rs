@@ -287,9 +287,8 @@ pub(super) fn check_beginning(named: &str, first: &[u8]) -> Result<(), Failure> 
             .all(|key| text.contains(key));
     if is_inspection {
         return Err(
-            Failure::usage(format!("{name} is what `docker inspect` prints, not a log")).hint(
-                format!("`docker logs NAME 2>&1 | plimsoll why - --facts FILE` reads both"),
-            ),
+            Failure::usage(format!("{name} is what `docker inspect` prints, not a log"))
+                .hint("`docker logs NAME 2>&1 | plimsoll why - --facts FILE` reads both"),
         );
     }
     let shown_by = match first {
