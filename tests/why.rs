@@ -228,6 +228,53 @@ fn a_bundle_gives_the_same_answer_and_has_no_secret() {
 }
 
 #[test]
+fn a_health_check_whose_program_is_missing_is_no_fault_of_the_engine() {
+    needs!(Docker);
+    let check = [
+        "--health-cmd=no-such-check",
+        "--health-interval=100ms",
+        "--health-retries=1",
+    ];
+    let sick = TestContainer::run("why", &check, "sleep 1000");
+    wait_for("its checks to fail", || {
+        (state(&sick, ".State.Health.Status") == "unhealthy").then_some(())
+    });
+    answers(&sick, "program_not_found", "healthcheck");
+}
+
+/// What a person sends who has no plimsoll on the host: `docker logs` and `docker inspect`, as files.
+#[test]
+fn a_log_and_an_inspection_give_the_answer_of_the_container() {
+    needs!(Docker);
+    let folder = tempfile::tempdir().expect("folder");
+    let script = format!("echo loading; exec {TOO_MUCH}");
+    let dead = ended(TestContainer::run("why", &["--memory=32m"], &script));
+    let kept = |name: &str, text: String| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).expect("file");
+        file.to_str().expect("path").to_owned()
+    };
+    let log = kept("log", docker(&["logs", &dead.name]).expect("log"));
+    let inspected = docker(&["inspect", &dead.name]).expect("inspection");
+    let facts = kept("inspect.json", inspected.clone());
+    let from_files = |facts: &str| run(&["why", &log, "--facts", facts, "--json"]);
+    let answer = from_files(&facts).expect(0).stdout;
+    let answer: Value = serde_json::from_str(&answer).expect("JSON");
+    assert_eq!(answer["cause"], "host_ram_oom_cgroup", "{answer:#}");
+    let text = answer["advice"][0]["text"].as_str().expect("advice");
+    assert!(text.contains("32.00 MiB"), "{answer:#}");
+    let one = inspected.trim_matches(['[', ']']);
+    let two = from_files(&kept("two.json", format!("[{one},{one}]"))).expect(2);
+    assert!(
+        two.stderr.contains("not of one container"),
+        "{}",
+        two.stderr
+    );
+    let as_log = run(&["why", &facts]).expect(2);
+    assert!(as_log.stderr.contains("--facts"), "{}", as_log.stderr);
+}
+
+#[test]
 fn the_next_death_is_waited_for_with_the_memory_before_it() {
     needs!(Docker);
     let container = TestContainer::run("why", &["--memory=64m"], "sleep 1000");

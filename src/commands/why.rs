@@ -192,7 +192,7 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
         Failure::environment(format!("cannot read `{what}`"))
             .hint("name a log, the folder of a capture, or an archive of `why --bundle`")
     };
-    let mut start_error = None;
+    let mut complaints = Vec::new();
     let facts = match &args.facts {
         None => CaseFacts::default(),
         Some(file) => {
@@ -218,7 +218,7 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
             }
             match InspectedContainer::from_document(&document) {
                 Some(container) => {
-                    start_error = container.start_error.clone();
+                    complaints = container.complaints.clone();
                     facts_of_inspection(&container)
                 }
                 None => CaseFacts::from_document(&document)
@@ -233,8 +233,8 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
             .into());
     }
     let mut evidence = Evidence::new(facts, args.bundle.is_some());
-    if let Some(error) = start_error {
-        evidence.take(EvidenceSource::Docker, error.as_bytes());
+    for complaint in complaints {
+        evidence.take(EvidenceSource::Docker, complaint.as_bytes());
     }
     let reader: Box<dyn Read> = if args.named() == "-" {
         Box::new(std::io::stdin().lock())

@@ -41,8 +41,9 @@ pub struct InspectedContainer {
     /// Id of the container that owns its pid namespace (`--pid=container:`): it ends with that
     /// container's first process.
     pub lives_in: Option<String>,
-    /// Docker's reason for a start that failed.
-    pub start_error: Option<String>,
+    /// What Docker holds against it: its reason for a start that failed, and what the last health
+    /// check printed that failed.
+    pub complaints: Vec<String>,
     /// Exit code of its last life, while it waits for a restart or runs again.
     pub last_exit_code: Option<i64>,
 }
@@ -226,7 +227,9 @@ pub(super) fn parse_inspection(c: ContainerInspectResponse) -> InspectedContaine
     mounts.sort();
 
     let mut state = c.state.unwrap_or_default();
-    let check = state.health.take().and_then(health_status);
+    let health = state.health.take();
+    let failed_check = health.as_ref().and_then(failed_check);
+    let check = health.and_then(health_status);
     let status = status_word(state.status);
     let cgroup_parent = host.cgroup_parent.clone().filter(|p| !p.is_empty());
     let lives_in = (host.pid_mode.as_deref())
@@ -237,7 +240,9 @@ pub(super) fn parse_inspection(c: ContainerInspectResponse) -> InspectedContaine
         text.and_then(|t| parse_stamp(t.as_bytes()))
             .filter(|ns| *ns > 0)
     };
-    let start_error = (state.error.clone()).filter(|error| !error.is_empty());
+    let complaints = (state.error.clone().into_iter().chain(failed_check))
+        .filter(|text| !text.trim().is_empty())
+        .collect();
     let was_restarted = c.restart_count.unwrap_or_default() > 0 || status == "restarting";
     // Docker clears the code when a process starts.
     let last_exit_code = (state.exit_code).filter(|code| was_restarted && *code != 0);
@@ -299,7 +304,7 @@ pub(super) fn parse_inspection(c: ContainerInspectResponse) -> InspectedContaine
         check,
         cgroup_parent,
         lives_in,
-        start_error,
+        complaints,
         last_exit_code,
     }
 }
@@ -350,6 +355,14 @@ pub(super) fn status_word(status: Option<impl ToString>) -> String {
     } else {
         word
     }
+}
+
+/// What the last check printed of a container that is unhealthy.
+fn failed_check(health: &Health) -> Option<String> {
+    let last = health.log.as_ref()?.last()?;
+    let failed = health.status == Some(HealthStatusEnum::UNHEALTHY) && last.exit_code != Some(0);
+    let output = failed.then_some(last.output.as_ref())??;
+    Some(format!("the health check failed: {}", output.trim()))
 }
 
 fn health_status(health: Health) -> Option<HealthStatus> {

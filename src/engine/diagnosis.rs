@@ -1650,6 +1650,102 @@ mod tests {
                 "max_num_seqs down",
             ),
             (
+                "sglang",
+                "max_total_tokens=65536 is larger than the profiled value -4711. Use the profiled value instead.",
+                "kv_pool_empty",
+                "mem_fraction_static up",
+            ),
+            (
+                "sglang",
+                "ModelOptFp8Config only supports static FP8 quantization in SGLang. For FP4 quantization, use ModelOptFp4Config",
+                "bad_flag",
+                "quantization set",
+            ),
+            (
+                "vllm",
+                "TimeoutError: Timed out waiting for engine core processes to start. This is often caused by slow weight loading. Waited 600s",
+                "hang_no_progress",
+                "env:VLLM_ENGINE_READY_TIMEOUT_S up",
+            ),
+            (
+                "vllm",
+                "misc/ibvwrap.cc:94 NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory",
+                "nccl_or_p2p",
+                "ulimit up",
+            ),
+            (
+                "vllm",
+                "torch.distributed.DistBackendError: NCCL error in: x.cpp:77, unhandled system error (run with NCCL_DEBUG=INFO for details)",
+                "nccl_or_p2p",
+                "shm_size up",
+            ),
+            (
+                "sglang",
+                "ValueError: TRTLLM MHA backend is only supported on Blackwell GPUs (SM100). Please use a different backend.",
+                "unsupported_architecture_or_dtype",
+                "attention_backend off",
+            ),
+            (
+                "vllm",
+                "triton.runtime.errors.PTXASError: PTXAS error: Internal Triton PTX codegen error",
+                "unsupported_architecture_or_dtype",
+                "image up",
+            ),
+            (
+                "vllm",
+                "InductorError: PermissionError: [Errno 13] Permission denied: 'nvcc'",
+                "model_not_found_or_gated",
+                "command fix",
+            ),
+            (
+                "llama_cpp",
+                "ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size 8589934592",
+                "host_ram_oom_kernel",
+                "host_ram up",
+            ),
+            (
+                "llama_cpp",
+                "gguf_init_from_file_impl: unknown (magic, version) combination: 73726576, 206e6f69; is this really a GGML file?",
+                "model_not_found_or_gated",
+                "model fix",
+            ),
+            (
+                "ollama",
+                "OCI runtime exec failed: exec failed: unable to start container process: exec: \"curl\": executable file not found in $PATH: unknown",
+                "program_not_found",
+                "healthcheck fix",
+            ),
+            (
+                "ollama",
+                "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=0",
+                "no_gpu_visible",
+                "nvidia_container_toolkit set",
+            ),
+            (
+                "vllm",
+                "failed to authorize: failed to fetch anonymous token: unexpected status from GET request: 401 Unauthorized",
+                "image_not_available",
+                "image fix",
+            ),
+            (
+                "vllm",
+                "0/4 nodes are available: 2 Insufficient nvidia.com/gpu, 2 node(s) had untolerated taint",
+                "no_gpu_visible",
+                "gpu_devices set",
+            ),
+            (
+                "tensorrt_llm",
+                "[TRT] [E] The engine plan file is generated on an incompatible device, expecting compute 9.0 got compute 8.6, please rebuild.",
+                "unsupported_architecture_or_dtype",
+                "model fix",
+            ),
+            (
+                "ollama",
+                "level=WARN msg=\"amdgpu detected, but no compatible rocm library found.\"",
+                "no_gpu_visible",
+                "image set",
+            ),
+            (
                 "vllm",
                 "ValueError: LoRA rank 64 is greater than max_lora_rank 16.",
                 "bad_flag",
@@ -1701,6 +1797,28 @@ mod tests {
             first(&diagnose(json!({"engine": "vllm"}), log)),
             "image down"
         );
+    }
+
+    #[test]
+    fn what_every_start_prints_is_no_cause() {
+        // vLLM asks for each platform in turn; NCCL, for each network.
+        let probes = "DEBUG [__init__.py:58] Exception happens when checking CUDA platform: NVML Shared Library Not Found\nDEBUG [__init__.py:69] CUDA platform is not available because: NVML Shared Library Not Found\n";
+        let found = "INFO [__init__.py:241] Automatically detected platform rocm.\n";
+        let network = "x:7:7 [0] NCCL INFO NET/IB : No device found.\n";
+        let serves = "INFO:     Application startup complete.\n";
+        let of = |log: &[&str]| diagnose(json!({"engine": "vllm"}), &log.concat()).cause;
+        let healthy = of(&[probes, found, network, serves]);
+        assert_eq!(healthy.as_deref(), Some("no_failure"));
+        assert_eq!(of(&[network]).as_deref(), Some("no_failure"));
+        let oom = "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.\n  File \"/x/gpu_model_runner.py\", line 3437, in capture_model\n";
+        let oom = of(&[probes, found, oom]);
+        assert_eq!(oom.as_deref(), Some("graph_capture_oom"));
+        // Kubernetes asks from the first second on; only a kill ends a container.
+        let probe = "Warning  Unhealthy  4s (x4 over 34s)  kubelet  Startup probe failed: Get \"http://10.0.0.7:8000/health\": dial tcp: connect: connection refused\n";
+        assert_eq!(of(&[probe]), None);
+        let killed = "Normal  Killing  2s  kubelet  Container vllm failed startup probe, will be restarted\n";
+        let ended = of(&[probe, killed]);
+        assert_eq!(ended.as_deref(), Some("killed_by_user_or_orchestrator"));
     }
 
     #[test]
