@@ -90,7 +90,7 @@ impl Cli {
 }
 
 /// `estimate` with an engine's command line that no `--` sets apart: it begins with the first word from which on the words
-/// start an engine.
+/// start an engine. `--gpu` is none of theirs.
 fn estimate_of_line(words: &[OsString]) -> Option<ArgMatches> {
     let is_estimate = words.get(1).is_some_and(|verb| verb == "estimate");
     if !is_estimate || words.iter().any(|w| w == "--") {
@@ -101,12 +101,16 @@ fn estimate_of_line(words: &[OsString]) -> Option<ArgMatches> {
         let line = &text[*at..];
         !line[0].starts_with('-') && read_line(line).server().is_some()
     });
-    let read = |at: usize| {
-        let (own, line) = words.split_at(at);
-        let apart = [own, &[OsString::from("--")], line].concat();
+    let mut read = starts.filter_map(|at| {
+        let mut own = words[..at].to_vec();
+        let mut line = words[at..].to_vec();
+        if let Some(gpu) = line.iter().position(|w| w == "--gpu") {
+            own.extend(line.drain(gpu..line.len().min(gpu + 2)));
+        }
+        let apart = own.into_iter().chain(["--".into()]).chain(line);
         command_with_pages().try_get_matches_from(apart).ok()
-    };
-    starts.filter_map(|at| read(at)).next()
+    });
+    read.next()
 }
 
 /// The command line with its pages of help.

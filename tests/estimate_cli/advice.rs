@@ -148,7 +148,18 @@ fn a_line_needs_no_dashes_before_it_where_it_starts_an_engine() {
         "-tp",
         "2",
     ]);
-    assert_eq!(joined.expect(0).stdout, apart.expect(0).stdout);
+    let apart = apart.expect(0).stdout;
+    assert_eq!(joined.expect(0).stdout, apart);
+    let behind = told(&[
+        "vllm",
+        "serve",
+        "Qwen/Qwen3-8B",
+        "-tp",
+        "2",
+        "--gpu",
+        "H100",
+    ]);
+    assert_eq!(behind.expect(0).stdout, apart);
     let ended = Live::start(command(&["--gpu", "H100", "Qwen/Qwen3-8B", "serve"])).end();
     assert!(
         ended

@@ -125,14 +125,13 @@ struct Search<'a> {
 impl Search<'_> {
     /// Single changes after which it fits, one of each setting: the mildest first.
     fn single_changes(&self, asked: &Deployment) -> impl Iterator<Item = Change> {
-        let kinds: [fn(&Self, &Deployment) -> Option<Change>; 8] = [
+        let kinds: [fn(&Self, &Deployment) -> Option<Change>; 7] = [
             Self::whole_experts,
             Self::sequences,
             Self::share,
             Self::context,
             Self::cache,
             Self::experts_on_host,
-            Self::layers,
             Self::eager,
         ];
         let wider = move |with: Change| self.checked(Some(with));
@@ -302,26 +301,6 @@ impl Search<'_> {
         let n = layers - spared;
         Some((
             argument_text(asked.named(), "n_cpu_moe", &n.to_string())?,
-            with(n),
-        ))
-    }
-
-    /// The most layers on the GPU, where the engine does not choose them itself.
-    fn layers(&self, asked: &Deployment) -> Option<Change> {
-        let with = |n: u64| Deployment {
-            gpu_layers: Some(n),
-            ..asked.clone()
-        };
-        let layers = self.model.mixers.len() as u64;
-        let most = asked.gpu_layers.map_or(layers, |n| n.min(layers + 1));
-        let chosen =
-            !asked.moves_layers && argument_text(asked.named(), "n_gpu_layers", "").is_some();
-        let most = most.checked_sub(u64::from(asked.gpu_layers.is_some()));
-        let fits = |n| Ok::<_, Unknown>(self.fits(&with(n)));
-        // The first of them is the output layer, which has no cache.
-        let n = largest(2, most.filter(|_| chosen)?, fits).ok()??;
-        Some((
-            argument_text(asked.named(), "n_gpu_layers", &n.to_string())?,
             with(n),
         ))
     }
