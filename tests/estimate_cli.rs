@@ -405,7 +405,7 @@ fn flags_that_are_not_modelled_are_named_and_do_not_fit_for_sure() {
     ];
     let page = told(&large).expect(6).stdout;
     assert!(
-        page.contains("Does not start") && page.contains("--disable-chunked-mm-input"),
+        page.contains("Does not fit") && page.contains("--disable-chunked-mm-input"),
         "{page}"
     );
 }

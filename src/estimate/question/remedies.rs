@@ -76,6 +76,12 @@ pub fn find_remedies(
     read: &dyn Fn(&Deployment) -> Result<Reading, Unknown>,
 ) -> Vec<Remedy> {
     let wanted = concurrency.max(1);
+    // What may add memory and is not modelled leaves every change unknown.
+    let moved = estimate(model, asked).unmodelled;
+    let mut named = asked.unmodelled.iter();
+    if named.any(|u| u.moves.adds() && moved.contains(u)) {
+        return Vec::new();
+    }
     // Only what is known to fit is a remedy.
     let by_estimate = |d: &Deployment| read(d).ok()?.on.map(|on| on.concurrency);
     let surely = |d: &Deployment| Ok(read(d).map_or(0.0, |reading| reading.surely_holds()));
