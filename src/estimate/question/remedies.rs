@@ -100,13 +100,21 @@ pub fn find_remedies(
         let single = search.single_changes(asked);
         let single = single.map(|(argument, with)| (vec![argument], with));
         let single: Vec<Changes> = single.collect();
-        let least_gpus = single.iter().map(|(_, with)| with.gpus()).min();
-        // Two changes before more GPUs.
-        let mut found = match least_gpus {
-            Some(gpus) if gpus <= asked.gpus() => Vec::new(),
-            gpus => search.pairs(asked, gpus.unwrap_or(u64::MAX)),
-        };
-        found.extend(single);
+        let is_wider = |(_, with): &Changes| with.gpus() > asked.gpus();
+        let (wider, mut found): (Vec<_>, Vec<_>) = single.into_iter().partition(is_wider);
+        // Two changes before more GPUs and before a context that is cut most.
+        let longest = found.iter().map(|(_, with)| length_of(with)).max();
+        let keeps_length = longest.is_some_and(|tokens| tokens >= length_of(asked));
+        if !keeps_length {
+            let gpus = wider.iter().map(|(_, with)| with.gpus()).min();
+            let pairs = search.pairs(asked, gpus.unwrap_or(u64::MAX));
+            let longer = pairs
+                .into_iter()
+                .filter(|(_, with)| Some(length_of(with)) > longest);
+            let most = MOST_PAIRS.saturating_sub(found.len());
+            found.extend(longer.take(most));
+        }
+        found.extend(wider);
         found
     });
     let found = found.find(|found| !found.is_empty());
@@ -179,8 +187,7 @@ impl Search<'_> {
             pairs.extend(new);
         }
         // What keeps the asked length, or most of it, first.
-        let length = |with: &Deployment| with.max_model_len.unwrap_or(u64::MAX);
-        pairs.sort_by_key(|(_, with)| (with.gpus(), Reverse(length(with))));
+        pairs.sort_by_key(|(_, with)| (with.gpus(), Reverse(length_of(with))));
         pairs.truncate(MOST_PAIRS);
         pairs
     }
@@ -310,6 +317,11 @@ impl Search<'_> {
             with(n),
         ))
     }
+}
+
+/// The longest sequence that is asked for, tokens: the model's is the longest of all.
+fn length_of(deployment: &Deployment) -> u64 {
+    deployment.max_model_len.unwrap_or(u64::MAX)
 }
 
 /// Whether these change the same settings, in any order.
