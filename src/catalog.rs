@@ -121,11 +121,13 @@ pub enum Link {
 }
 
 /// A name's letters and figures, small.
+fn plain_letters(name: &str) -> impl Iterator<Item = char> {
+    let kept = name.chars().filter(char::is_ascii_alphanumeric);
+    kept.map(|c| c.to_ascii_lowercase())
+}
+
 fn plain_name(name: &str) -> String {
-    name.chars()
-        .filter(char::is_ascii_alphanumeric)
-        .map(|c| c.to_ascii_lowercase())
-        .collect()
+    plain_letters(name).collect()
 }
 
 /// The same without the maker's names before it.
@@ -141,9 +143,9 @@ fn short_name(name: &str) -> String {
 /// The model with exactly this name: a short name (`H100`, `RTX 4090`) or the catalog's name.
 fn exact_gpu<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
     let (plain, short) = (plain_name(name), short_name(name));
+    // An estimate asks some dozens of times: no name of the table is copied for it.
     let is = |known: &str| {
-        let known = plain_name(known);
-        known == plain || known == short
+        plain_letters(known).eq(plain.chars()) || plain_letters(known).eq(short.chars())
     };
     models.iter().find(|m| m.names().any(is))
 }
@@ -256,9 +258,13 @@ pub fn resolve_gpu<'a>(
             true => Some("Apple's GPUs share the machine's memory, and how engines divide it there is not measured: no rules are known for them".to_owned()),
             false => near_gpu(models, name),
         };
+        let counted = counted_name(models, name).map(|(count, one)| {
+            let name = &one.name;
+            format!("how many there are is said by --tp: --gpu \"{name}\" --tp {count}")
+        });
         return Err(UnknownGpu {
             what: format!("the GPU `{name}` is not known"),
-            hint,
+            hint: counted.or(hint),
         });
     };
     let own = found
@@ -270,6 +276,15 @@ pub fn resolve_gpu<'a>(
     }
     let all: Vec<&GpuModel> = siblings().collect();
     Err(sizes(if all.is_empty() { vec![found] } else { all }))
+}
+
+/// How many GPUs a name has before or behind it, and of which: `4x4090`, `H100 x8`.
+pub fn counted_name<'a>(models: &'a [GpuModel], name: &str) -> Option<(u64, &'a GpuModel)> {
+    let signs = ['x', 'X', '*'];
+    let before = name.split_once(signs);
+    let behind = name.rsplit_once(signs).map(|(one, count)| (count, one));
+    let mut both = [before, behind].into_iter().flatten();
+    both.find_map(|(count, one)| Some((count.trim().parse().ok()?, find_gpu(models, one)?)))
 }
 
 /// `Apple M4 Max`, `M4 Max`.

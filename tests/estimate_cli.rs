@@ -2,6 +2,7 @@
 
 use crate::common;
 use crate::common::stage;
+mod advice;
 mod lines;
 mod refusals;
 mod sharing;

@@ -1,8 +1,10 @@
 //! The pages of help: the verbs in groups, and what of each verb is on its short page.
 
 use super::Cli;
+use crate::launch::read_line;
 use clap::builder::StyledStr;
-use clap::{Command, CommandFactory, FromArgMatches, Parser};
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser};
+use std::ffi::OsString;
 use std::fmt::Write;
 
 /// The verbs by purpose, in the order of the list. A verb in no group is listed last.
@@ -69,7 +71,12 @@ impl Cli {
     /// Arguments that are wrong, or a page of help that was asked for.
     pub fn from_arguments() -> Result<Cli, clap::Error> {
         let mut command = command_with_pages();
-        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        let words: Vec<OsString> = std::env::args_os().collect();
+        let read = command.try_get_matches_from_mut(&words);
+        let matches = read.or_else(|error| {
+            let line = estimate_of_line(&words).filter(|_| error.use_stderr());
+            line.ok_or(error)
+        })?;
         Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut command))
     }
 
@@ -80,6 +87,30 @@ impl Cli {
     pub fn from_words(words: impl Iterator<Item = String>) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(words)
     }
+}
+
+/// `estimate` with an engine's command line that no `--` sets apart: it begins with the first word from which on the words
+/// start an engine. `--gpu` is none of theirs.
+fn estimate_of_line(words: &[OsString]) -> Option<ArgMatches> {
+    let is_estimate = words.get(1).is_some_and(|verb| verb == "estimate");
+    if !is_estimate || words.iter().any(|w| w == "--") {
+        return None;
+    }
+    let text: Vec<String> = words.iter().map(|w| w.to_string_lossy().into()).collect();
+    let starts = (2..words.len()).filter(|at| {
+        let line = &text[*at..];
+        !line[0].starts_with('-') && read_line(line).server().is_some()
+    });
+    let mut read = starts.filter_map(|at| {
+        let mut own = words[..at].to_vec();
+        let mut line = words[at..].to_vec();
+        if let Some(gpu) = line.iter().position(|w| w == "--gpu") {
+            own.extend(line.drain(gpu..line.len().min(gpu + 2)));
+        }
+        let apart = own.into_iter().chain(["--".into()]).chain(line);
+        command_with_pages().try_get_matches_from(apart).ok()
+    });
+    read.next()
 }
 
 /// The command line with its pages of help.

@@ -231,7 +231,10 @@ fn non_torch(deployment: &Deployment, runs: u64) -> Option<Spread> {
         ),
         (1, 21..) => (0.02, 0.21, "built-in: vLLM 0.19 on H100"),
         (1, _) => (0.03, 0.08, "built-in: vLLM 0.7 to 0.16 on one GPU"),
-        (_, 2..) => (0.1, 0.15, "built-in: vLLM, runs on GPUs joined by NVLink"),
+        (_, 2..) if engines::nvlink(engines::gpu_model(deployment)) => {
+            (0.1, 0.15, "built-in: vLLM, runs on GPUs joined by NVLink")
+        }
+        (_, 2..) => (0.1, 0.15, "built-in: vLLM, runs on GPUs joined by PCIe"),
         _ => (0.6, 1.0, "built-in: vLLM, one run"),
     };
     spread((low, high), (0.0, 0.0), runs, source)

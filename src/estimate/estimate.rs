@@ -44,6 +44,8 @@ pub struct Estimate {
     pub warm_up: u64,
     /// Starts, and holds one request of the longest length; `None` where that is unknown.
     pub fits: Option<bool>,
+    /// The engine refuses to start whatever the memory is.
+    pub refused: bool,
     /// Why it fits, does not, or is unknown: a sentence.
     pub reason: String,
     /// The engine's CUDA graphs are taken of what its share of the GPU leaves, and their amount is not known.
@@ -483,6 +485,7 @@ fn of_release(
         outside,
         warm_up: activation.warm_up,
         fits: None,
+        refused: false,
         reason: String::new(),
         lacks_graphs,
         unmodelled,
@@ -515,6 +518,7 @@ fn of_release(
     shared_host::judge_rest(&mut estimate, deployment);
     if let Some(why) = fits::refusal(model, deployment) {
         estimate.fits = Some(false);
+        estimate.refused = true;
         estimate.max_concurrency = Ok(0.0);
         estimate.warnings.push(format!("it will not start: {why}"));
         estimate.reason = why;
@@ -587,6 +591,7 @@ fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
         outside: 0,
         warm_up: 0,
         fits: None,
+        refused: false,
         reason: wrong.what.clone(),
         lacks_graphs: false,
         unmodelled: Vec::new(),

@@ -4,6 +4,7 @@ use super::{
     Deployment, EngineId, Estimate, Model, Unknown, Version,
     engines::{self, llama_cpp, vllm},
     non_torch, unmodelled,
+    weights::shard,
 };
 use crate::wording::count_noun;
 
@@ -47,6 +48,9 @@ pub(super) fn refusal(model: &Model, deployment: &Deployment) -> Option<String> 
             engine.shown(),
             model.kind
         ));
+    }
+    if let Some(refused) = shard::refused_blocks(model, deployment) {
+        return Some(refused.what);
     }
     if let Some(refused) = llama_cpp::refused_cache_type(model, deployment) {
         return Some(refused);

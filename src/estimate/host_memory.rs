@@ -104,7 +104,7 @@ pub(super) fn keep(mut weights: Weights, deployment: &Deployment) -> Weights {
     weights.bytes -= moved.min(weights.bytes);
     weights.band.low = weights.band.low.saturating_sub(moved);
     weights.band.high = weights.band.high.saturating_sub(moved);
-    weights.on_host = moved;
+    weights.on_host = weights.on_host.saturating_add(moved);
     weights
 }
 

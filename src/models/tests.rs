@@ -2,6 +2,7 @@
 
 use super::shipped;
 use crate::estimate::model::{self, Flags, Mixer, Model};
+use crate::estimate::question::{Reading, find_remedies};
 use crate::estimate::{Component, Deployment, EngineId, estimate, weights};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -487,18 +488,10 @@ fn states_of_more_sequences_than_the_cache_holds_keep_vllm_from_starting() {
     assert_eq!(fits((0, 22, 0), 256, false), Some(true));
     assert_eq!(fits((0, 22, 0), 1024, true), Some(true));
     assert_eq!(fits((0, 17, 1), 1024, false), Some(true));
-    let holds = |d: &Deployment| {
-        let found = estimate(&qwen, d);
-        Ok(if found.fits == Some(true) {
-            found.max_concurrency?
-        } else {
-            0.0
-        })
-    };
-    let remedies =
-        crate::estimate::question::find_remedies(&qwen, &asked((0, 22, 0), 1024, false), 1, &holds);
+    let read = |d: &Deployment| Reading::of(&qwen, d, &estimate(&qwen, d));
+    let remedies = find_remedies(&qwen, &asked((0, 22, 0), 1024, false), 1, &read);
     assert!(
-        remedies[0].argument.starts_with("--max-num-seqs "),
+        remedies[0].arguments[0].starts_with("--max-num-seqs "),
         "{remedies:?}"
     );
 }

@@ -395,13 +395,30 @@ fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
                 let verdict = format!("Not all of it fits{verdict}; {then}");
                 return (AnswerState::Critical, verdict);
             }
-            if reading.may_fit && !several {
-                let verdict = format!(
-                    "Probably does not fit{verdict}; at the upper end of its interval it fits"
-                );
-                return (AnswerState::Critical, verdict);
+            if reading.refused {
+                let reason = &page.reason;
+                return (AnswerState::Failed, format!("Does not start: {reason}"));
             }
-            (AnswerState::Failed, format!("Does not fit{verdict}"))
+            let possibly = reading.may_hold(page.concurrency);
+            let mut verdict = if possibly {
+                let verb = if several { "they fit" } else { "it fits" };
+                format!("Probably does not fit{verdict}; at the upper end of its interval {verb}")
+            } else {
+                format!("Does not fit{verdict}")
+            };
+            let shorter = page.pool.filter(|_| reading.serves_shorter);
+            if let Some(pool) = shorter {
+                let tokens = grouped_count(pool.tokens);
+                verdict += &format!(
+                    ". The engine starts all the same, and refuses requests of more than about {tokens} tokens"
+                );
+            }
+            let starts = possibly || shorter.is_some();
+            let state = match starts {
+                true => AnswerState::Critical,
+                false => AnswerState::Failed,
+            };
+            (state, verdict)
         }
     }
 }

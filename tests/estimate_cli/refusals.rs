@@ -187,7 +187,7 @@ fn what_cannot_start_does_not_fit() {
         let found = document(&[&words[..], more].concat());
         found["fits"].clone()
     };
-    assert_eq!(blocks(&["--tp", "8"]), Value::Null);
+    assert_eq!(blocks(&["--tp", "8"]), json!(false));
     assert_eq!(
         blocks(&["--tp", "8", "--enable-expert-parallel"]),
         json!(true)

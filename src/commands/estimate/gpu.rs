@@ -148,6 +148,9 @@ pub fn planned(known: &GpuModel) -> Gpu {
 fn refused(name: &str, unknown: UnknownGpu) -> Failure {
     let failure = Failure::usage(unknown.what);
     let failure = unknown.hint.into_iter().fold(failure, Failure::hint);
+    if catalog::counted_name(catalog::shipped_gpus(), name).is_some() {
+        return failure;
+    }
     failure
         .hint("`plimsoll gpus` lists those that are known")
         .hint(format!(

@@ -11,7 +11,7 @@ use crate::report::estimate::{
     ESTIMATE_DOCUMENT, EngineSetting, EstimatePage, GpuFigures, PoolFigures, describe_hold,
 };
 use crate::report::layout::grouped_count;
-use crate::units::to_gib;
+use crate::units::{Bytes, to_gib};
 
 /// The content of the page.
 pub fn build_page(
@@ -60,28 +60,35 @@ pub fn build_page(
     }
 }
 
-/// What makes a deployment fit that does not.
+/// What makes a deployment fit that does not, or not surely.
 fn actions(asked: &Asked, deployment: &Deployment, concurrency: u64) -> Vec<Action> {
-    let holds = |d: &Deployment| Ok(asked.reading(d)?.on.map_or(0.0, |on| on.concurrency));
-    let fits = asked
-        .reading(deployment)
-        .ok()
-        .and_then(|r| r.fits(concurrency));
-    if fits == Some(true) || deployment.gpu.is_none() {
+    let risk_of = |d: &Deployment| asked.reading(d).ok()?.risk(concurrency);
+    let is_sure = risk_of(deployment).is_some_and(|risk| risk < Risk::High);
+    if is_sure || deployment.gpu.is_none() {
         return Vec::new();
     }
-    let found = find_remedies(&asked.model, deployment, concurrency, &holds);
+    let host_bytes = |d: &Deployment| -> u64 {
+        let host = asked.estimated(d).map_or(Vec::new(), |found| found.host);
+        host.iter().map(|part| part.bytes).sum()
+    };
+    let read = |d: &Deployment| asked.reading(d);
+    let found = find_remedies(&asked.model, deployment, concurrency, &read);
     let remedies = found.into_iter().take(MOST_ACTIONS).map(|remedy| {
         let gpus = match remedy.deployment.gpus() {
             1 => String::new(),
             n => format!(" on {n} GPUs"),
         };
-        let reading = asked.reading(&remedy.deployment).ok();
-        let risk = match reading.and_then(|r| r.risk(concurrency)) {
+        let risk = match risk_of(&remedy.deployment) {
             Some(Risk::High) => ", risk high",
             _ => "",
         };
-        let effect = format!("{}{gpus}{risk}", describe_hold(&remedy, &asked.model));
+        let more = host_bytes(&remedy.deployment).saturating_sub(host_bytes(deployment));
+        let host = match more {
+            0 => String::new(),
+            bytes => format!(", with {} more in the host's memory", Bytes(bytes)),
+        };
+        let holds = describe_hold(&remedy, &asked.model);
+        let effect = format!("{holds}{gpus}{host}{risk}");
         // Where nobody names a length, the engine would choose another one anew.
         let kept = (asked.fitted_length).filter(|n| remedy.deployment.max_model_len == Some(*n));
         let kept = kept.and_then(|n| {
@@ -90,7 +97,7 @@ fn actions(asked: &Asked, deployment: &Deployment, concurrency: u64) -> Vec<Acti
         });
         Action {
             effect,
-            setting: [Some(remedy.argument), kept]
+            setting: [Some(remedy.argument()), kept]
                 .into_iter()
                 .flatten()
                 .collect::<Vec<_>>()

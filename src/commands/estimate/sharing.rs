@@ -341,19 +341,9 @@ impl GpuGroup {
             return Vec::new();
         };
         let planned = &self.planned_models[step.tenant];
-        let holds = |d: &Deployment| {
-            Ok(planned
-                .asked
-                .reading(d)?
-                .on
-                .map_or(0.0, |on| on.concurrency))
-        };
-        let found = find_remedies(
-            &planned.asked.model,
-            &step.deployment,
-            planned.asked.concurrency,
-            &holds,
-        );
+        let asked = &planned.asked;
+        let read = |d: &Deployment| asked.reading(d);
+        let found = find_remedies(&asked.model, &step.deployment, asked.concurrency, &read);
         let one =
             |r: &crate::estimate::question::Remedy| r.deployment.gpus() == step.deployment.gpus();
         let found = found.into_iter().filter(one).take(MOST_ACTIONS);
@@ -364,7 +354,7 @@ impl GpuGroup {
                     planned.name,
                     describe_hold(&remedy, &planned.asked.model)
                 ),
-                setting: remedy.argument,
+                setting: remedy.argument(),
             })
             .collect()
     }

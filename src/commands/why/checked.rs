@@ -57,7 +57,8 @@ pub fn check_advice(console: &Console, container: &str, found: &mut Diagnosis) {
         let text = "by the estimate this start fits, and the engine refused it: no value is taken from the estimate";
         return found.now.push(text.to_owned());
     }
-    let remedies = find_remedies(&asked.model, &asked.deployment, 1, &holds);
+    let read = |d: &Deployment| asked.reading(d);
+    let remedies = find_remedies(&asked.model, &asked.deployment, 1, &read);
     let engine = asked.deployment.engine;
     found.advice.retain_mut(|advice| {
         let kind = SETTINGS.iter().find_map(|name| {
@@ -68,7 +69,10 @@ pub fn check_advice(console: &Console, container: &str, found: &mut Diagnosis) {
         let Some(flag) = kind.filter(|_| advice.value.is_none()) else {
             return true;
         };
-        let of_flag = |remedy: &&Remedy| remedy.argument.starts_with(&flag);
+        let of_flag = |remedy: &&Remedy| match remedy.arguments.as_slice() {
+            [one] => one.starts_with(&flag),
+            _ => false,
+        };
         let remedy = remedies.iter().find(of_flag);
         if let Some(remedy) = remedy {
             take_value(advice, remedy, &describe_hold(remedy, &asked.model));
@@ -80,9 +84,10 @@ pub fn check_advice(console: &Console, container: &str, found: &mut Diagnosis) {
 }
 
 fn take_value(advice: &mut DiagnosisAdvice, remedy: &Remedy, holds: &str) {
-    let value = remedy.argument.split_once(' ').map(|(_, value)| value);
+    let argument = remedy.argument();
+    let value = argument.split_once(' ').map(|(_, value)| value);
     advice.value = value.map(|value| serde_json::from_str(value).unwrap_or(Value::from(value)));
-    advice.text = format!("{}: by the estimate it {holds}", remedy.argument);
+    advice.text = format!("{argument}: by the estimate it {holds}");
 }
 
 /// What `estimate --container NAME --gpu detected` is asked about.

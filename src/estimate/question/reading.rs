@@ -34,9 +34,15 @@ pub struct Reading {
     /// No run of the engine was measured.
     #[serde(default)]
     pub unmeasured: bool,
-    /// It does not start by the estimate, and within the interval of the pool it does.
+    /// The upper end of the pool's interval, bytes; 0 where nothing more can be left for it.
     #[serde(default)]
-    pub may_fit: bool,
+    pub pool_high: u64,
+    /// The engine refuses to start whatever the memory is.
+    #[serde(default)]
+    pub refused: bool,
+    /// The engine starts with a pool of less than one request of the longest length, and refuses longer ones.
+    #[serde(default)]
+    pub serves_shorter: bool,
     /// The engine shortens the longest request to what fits.
     #[serde(default)]
     pub is_fitted: bool,
@@ -116,10 +122,10 @@ impl Reading {
         deployment: &Deployment,
         estimate: &Estimate,
     ) -> Result<Reading, Unknown> {
-        if deployment.gpu.is_some()
-            && estimate.fits == Some(false)
-            && !estimate.unmodelled.is_empty()
-        {
+        let is_settled = estimate.unmodelled.is_empty();
+        let unknown = estimate.refused && estimate.besides().is_none();
+        let refused = estimate.fits == Some(false) && (!is_settled || unknown);
+        if deployment.gpu.is_some() && refused {
             return Ok(Reading::of_least(deployment, estimate));
         }
         let unknown = || {
@@ -144,7 +150,9 @@ impl Reading {
             lacks_graphs: estimate.lacks_graphs,
             extrapolated: bands::has_few_runs(deployment),
             unmeasured: bands::has_no_runs(deployment),
-            may_fit: may_fit(deployment, estimate),
+            pool_high: pool_high(deployment, estimate),
+            refused: estimate.refused,
+            serves_shorter: false,
             is_fitted: false,
             moves_layers: deployment.moves_layers,
             on: None,
@@ -172,6 +180,9 @@ impl Reading {
             let refused = estimate.fits == Some(false) && at_once >= 1.0;
             (pool, if refused { 0.0 } else { at_once })
         };
+        // SGLang takes any pool; its scheduler bounds requests by it (`max_req_len`).
+        reading.serves_shorter =
+            deployment.engine == EngineId::Sglang && estimate.fits.is_none() && pool > 0;
         reading.on = Some(OnGpu {
             free,
             // Bytes that were asked for are taken of the whole GPU.
@@ -196,7 +207,8 @@ impl Reading {
                 budget: estimate.budget.unwrap_or(free),
                 ..OnGpu::default()
             }),
-            moves_layers: deployment.moves_layers,
+            moves_layers: deployment.moves_layers && !estimate.refused,
+            refused: estimate.refused,
             ..Reading::default()
         }
     }
@@ -212,6 +224,30 @@ impl Reading {
         Some(self.on?.concurrency >= concurrency.max(1) as f64)
     }
 
+    /// Requests of the longest length that it holds with every term at the upper end of its band.
+    pub fn surely_holds(&self) -> f64 {
+        let Some(on) = self.on.filter(|on| !self.is_over(*on)) else {
+            return 0.0;
+        };
+        let left = on.budget.saturating_sub(self.besides_high);
+        let sure = if left < self.least_cache.min(on.pool) {
+            0.0
+        } else {
+            on.concurrency * (left as f64 / on.pool.max(1) as f64).min(1.0)
+        };
+        // What the engine shortens fits once.
+        let shortens = self.is_fitted && on.concurrency >= 1.0;
+        if shortens { sure.max(1.0) } else { sure }
+    }
+
+    /// Whether it holds these requests at the upper end of the pool's interval, and not by the estimate.
+    pub fn may_hold(&self, concurrency: u64) -> bool {
+        let requests = self.request.saturating_mul(concurrency.max(1));
+        let needed = requests.max(self.least_cache);
+        let lacks = self.on.is_some_and(|on| on.pool < needed);
+        lacks && self.pool_high >= needed && self.fits(concurrency) == Some(false)
+    }
+
     /// How great the risk is; `None` without a GPU.
     pub fn risk(&self, concurrency: u64) -> Option<Risk> {
         let on = self.on?;
@@ -224,8 +260,7 @@ impl Reading {
         let cache = on.pool as f64 * (wanted as f64 / on.concurrency).min(1.0);
         let cache = cache.max(self.least_cache.min(on.pool) as f64);
         let high = self.besides_high as f64 + cache;
-        let shortens = self.is_fitted && wanted == 1;
-        let risk = if self.is_over(on) || high > on.budget as f64 && !shortens {
+        let risk = if self.surely_holds() < wanted as f64 {
             Risk::High
         } else if high > on.budget as f64 * (1.0 - SPARE) {
             Risk::Medium
@@ -269,19 +304,14 @@ impl Reading {
     }
 }
 
-fn may_fit(deployment: &Deployment, estimate: &Estimate) -> bool {
-    let pool = estimate
-        .term(Component::KvCache)
-        .and_then(|t| t.band.as_ref());
-    let needed = estimate.least_cache(deployment);
-    let lacks = estimate.pool.as_ref().is_ok_and(|pool| pool.bytes < needed);
-    let holds = pool.is_some_and(|band| band.high >= needed);
-    lacks
-        && holds
-        && deployment.engine == EngineId::Vllm
-        && estimate.fits == Some(false)
+/// The upper end of the pool's interval, where the rest leaves it room.
+fn pool_high(deployment: &Deployment, estimate: &Estimate) -> u64 {
+    let pool = estimate.term(Component::KvCache);
+    let band = pool.and_then(|t| t.band.as_ref());
+    let has_room = !estimate.refused
         && !estimate.cannot_start(deployment)
-        && estimate.bytes(Component::Weights) < estimate.budget
+        && estimate.bytes(Component::Weights) < estimate.budget;
+    band.filter(|_| has_room).map_or(0, |band| band.high)
 }
 
 /// What vLLM's CUDA graphs may take beyond their figure, where its pool leaves nothing for them.
@@ -313,7 +343,9 @@ mod tests {
             lacks_graphs: false,
             extrapolated: false,
             unmeasured: false,
-            may_fit: false,
+            pool_high: 0,
+            refused: false,
+            serves_shorter: false,
             is_fitted: false,
             moves_layers: false,
             on: Some(OnGpu {
@@ -340,7 +372,9 @@ mod tests {
             lacks_graphs: true,
             extrapolated: false,
             unmeasured: false,
-            may_fit: false,
+            pool_high: 0,
+            refused: false,
+            serves_shorter: false,
             is_fitted: false,
             moves_layers: false,
             ..roomy

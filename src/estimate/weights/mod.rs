@@ -51,7 +51,7 @@ pub struct Weights {
     pub beside: u64,
     /// Bytes of layers that lie in the host's memory instead, of each GPU.
     pub on_host: u64,
-    /// Bytes by what they are for, which sum to `bytes` and `on_host`.
+    /// Bytes by what they are for, which sum to `bytes` and what vLLM moves to the host.
     pub parts: Vec<Part>,
     /// The pipeline stage that needs most, from 0.
     pub stage: u64,
@@ -139,7 +139,24 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Weights, Unknown> {
         let note = "some quantised copies of models with a tied output layer store it separately: give the folder to read the files";
         weights.warnings.push(note.to_owned());
     }
-    Ok(weights)
+    Ok(with_host_experts(weights, deployment, &|all| {
+        of(model, all)
+    }))
+}
+
+/// The same with the bytes of experts that llama.cpp keeps in the host's memory: what `weigh` finds more without them there.
+fn with_host_experts(
+    mut weights: Weights,
+    deployment: &Deployment,
+    weigh: &dyn Fn(&Deployment) -> Result<Weights, Unknown>,
+) -> Weights {
+    if deployment.llama.host_experts > 0 {
+        let mut all = deployment.clone();
+        all.llama.host_experts = 0;
+        let bytes = weigh(&all).map_or(0, |all| all.bytes);
+        weights.on_host = bytes.saturating_sub(weights.bytes);
+    }
+    weights
 }
 
 /// The stage that needs most.

@@ -156,32 +156,30 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
         );
         return Err(Unknown::new(what).hint(format!("tensor parallelism can be {}", fits(kv))));
     }
-    check_expert_blocks(model, deployment)
+    refused_blocks(model, deployment).map_or(Ok(()), Err)
 }
 
-/// Where experts are split by their width, a part is whole blocks of scales. Source: `create_weights` of the fp8 experts of
-/// vLLM and SGLang, in reports up to vLLM 0.25; their log: "is not divisible by weight quantization block_n".
-fn check_expert_blocks(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
+/// Why experts that are split by their width cannot be: a part is whole blocks of scales. Source: `create_weights` of the fp8
+/// experts of vLLM and SGLang, in reports up to vLLM 0.25; their log: "is not divisible by weight quantization block_n".
+pub fn refused_blocks(model: &Model, deployment: &Deployment) -> Option<Unknown> {
     let width = Shards::of(model, deployment).width;
     let mut experts = model.tensors.iter();
-    let Some(inner) = experts.find(|t| t.split == Split::ExpertRows && t.role == "exp_w2") else {
-        return Ok(());
-    };
+    let inner = experts.find(|t| t.split == Split::ExpertRows && t.role == "exp_w2")?;
     if width == 1 || !matches!(deployment.engine, EngineId::Vllm | EngineId::Sglang) {
-        return Ok(());
+        return None;
     }
-    let Format::Fp8Block { rows, .. } = Scheme::of(model, deployment)?.format(inner) else {
-        return Ok(());
+    let Format::Fp8Block { rows, .. } = Scheme::of(model, deployment).ok()?.format(inner) else {
+        return None;
     };
     if inner.columns % width == 0 && (inner.columns / width) % rows == 0 {
-        return Ok(());
+        return None;
     }
     let what = format!(
         "an expert's width of {} on {width} GPUs is no whole number of blocks of {rows}, which its fp8 scales need",
         inner.columns
     );
-    Err(Unknown::new(what)
-        .hint("spread whole experts (--enable-expert-parallel, SGLang --ep), or take fewer GPUs"))
+    let hint = "spread whole experts (--enable-expert-parallel, SGLang --ep), or take fewer GPUs";
+    Some(Unknown::new(what).hint(hint))
 }
 
 #[cfg(test)]

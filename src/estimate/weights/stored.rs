@@ -6,7 +6,7 @@ use super::super::headers::{Headers, Stored, safetensors};
 use super::super::{Deployment, EngineId, Model, Split, Unknown, speculation};
 use super::plan::{Allocation, Context, is_last};
 use super::shard::{self, Shards};
-use super::{Trust, Weights, largest, value_bytes};
+use super::{Trust, Weights, largest, value_bytes, with_host_experts};
 use crate::estimate::arithmetic::{product, sum};
 use crate::estimate::engines::llama_cpp;
 use std::collections::BTreeMap;
@@ -55,7 +55,8 @@ pub fn from_headers(
     weights.from_files = true;
     weights.band = Trust::Files.band(weights.bytes);
     weights.warnings.append(&mut reading.warnings);
-    Ok(weights)
+    let weigh = |all: &Deployment| from_headers(model, headers, all);
+    Ok(with_host_experts(weights, deployment, &weigh))
 }
 
 /// Whether it is a matrix of a vision tower's attention or MLPs, which are split as those of the language model.

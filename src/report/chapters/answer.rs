@@ -684,7 +684,7 @@ fn lower_share(plan: &RunPlan, gauge: &MemoryGauge, headroom: Headroom) -> Optio
     let holds = describe_hold(&found, &plan.model);
     Some(Action {
         effect: format!("leaves {SAFE_FROM_PERCENT} % of the GPU free, {holds}"),
-        setting: found.argument,
+        setting: found.argument(),
     })
 }
 
@@ -704,7 +704,7 @@ fn widen_pool(p: &Profile, plan: &RunPlan, gauge: &MemoryGauge) -> Option<Action
     let holds = describe_hold(&found, &plan.model);
     Some(Action {
         effect: format!("{holds} instead of {}", now.floor()),
-        setting: found.argument,
+        setting: found.argument(),
     })
 }
 
@@ -729,7 +729,7 @@ fn shrink_pool(p: &Profile, plan: &RunPlan) -> Option<Action> {
             describe_hold(&found, &plan.model),
             used * 100.0
         ),
-        setting: found.argument,
+        setting: found.argument(),
     })
 }
 

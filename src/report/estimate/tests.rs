@@ -87,7 +87,9 @@ fn sample_page(terms: &[Term], warnings: &[String]) -> EstimatePage {
             more_graphs: 0,
             extrapolated: false,
             unmeasured: false,
-            may_fit: false,
+            pool_high: 0,
+            refused: false,
+            serves_shorter: false,
             is_fitted: false,
             moves_layers: false,
             besides: 20 * GIB + GIB / 4,
@@ -251,6 +253,39 @@ fn what_does_not_fit_names_the_shortage() {
     );
     reading_of(&mut page).on = None;
     assert!(estimate_page(&page, false, 88).contains("name it with --gpu"));
+}
+
+#[test]
+fn how_sure_it_is_that_it_does_not_fit_is_said() {
+    let verdict = |page: &EstimatePage| answer_of_estimate(page).verdict;
+    let mut page = sample_page(&terms(), &[]);
+    page.concurrency = 10;
+    assert!(verdict(&page).starts_with("Does not fit by"));
+    // 56.25 GiB are within the interval of the pool.
+    reading_of(&mut page).pool_high = 57 * GIB;
+    let probably = verdict(&page);
+    assert!(
+        probably.starts_with("Probably does not fit by 5.25 GiB, 10 requests"),
+        "{probably}"
+    );
+    assert!(
+        probably.ends_with("at the upper end of its interval they fit"),
+        "{probably}"
+    );
+    page.concurrency = 1;
+    if let Some(on) = &mut reading_of(&mut page).on {
+        (on.pool, on.concurrency) = (5 * GIB, 0.9);
+    }
+    reading_of(&mut page).pool_high = 0;
+    reading_of(&mut page).serves_shorter = true;
+    let shorter = answer_of_estimate(&page);
+    let end =
+        "The engine starts all the same, and refuses requests of more than about 371,365 tokens";
+    assert!(shorter.verdict.ends_with(end), "{}", shorter.verdict);
+    assert_eq!(shorter.state, AnswerState::Critical);
+    page.reason = "the engine lacks the flag".into();
+    reading_of(&mut page).refused = true;
+    assert_eq!(verdict(&page), "Does not start: the engine lacks the flag");
 }
 
 #[test]
