@@ -169,6 +169,12 @@ pub fn own_quantization(wanted: &str) -> Option<String> {
     own_facts(wanted).find_map(|own| own.quantization.clone())
 }
 
+/// The tag without `-cloud`, which names a model on Ollama's own servers: `gpt-oss:120b` of `gpt-oss:120b-cloud`.
+pub fn without_cloud(wanted: &str) -> Option<&str> {
+    let local = wanted.strip_suffix("cloud")?.strip_suffix(['-', ':'])?;
+    (wanted.contains(':') && !local.is_empty()).then_some(local)
+}
+
 /// Whether a name is that of a model which embeds or scores.
 pub fn does_pool(wanted: &str) -> bool {
     let name = last_part(wanted);

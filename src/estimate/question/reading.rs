@@ -142,7 +142,7 @@ impl Reading {
             least_cache: estimate.least_cache(deployment),
             more_graphs: more_graphs(deployment, estimate),
             lacks_graphs: estimate.lacks_graphs,
-            extrapolated: bands::has_few_runs(deployment),
+            extrapolated: bands::has_few_runs(model, deployment),
             unmeasured: bands::has_no_runs(deployment),
             may_fit: may_fit(deployment, estimate),
             is_fitted: false,
