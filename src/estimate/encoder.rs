@@ -141,17 +141,17 @@ fn in_parts(
     let width = number(vision, "hidden_size").unwrap_or(0);
     let positions = number(vision, "position_embedding_size").unwrap_or(0);
     let one_hot = |rows: u64| product([rows, positions, 4 * 8]);
-    let part = match vllm::version(deployment) >= Version::new(0, 21, 0) {
-        true => deployment
-            .gpu
-            .as_ref()
-            .map_or(u64::MAX, |gpu| gpu.total / 10),
-        false => 0,
+    let (part, in_layers) = match vllm::version(deployment) >= Version::new(0, 21, 0) {
+        true => {
+            let gpu = deployment.gpu.as_ref();
+            (gpu.map_or(u64::MAX, |gpu| gpu.total / 10), rows)
+        }
+        false => (0, GEMMA4_FRAME),
     };
     let results = product([rows, width, value]);
     let low = sum([left, product([GEMMA4_FRAME, layer])]);
     let at_once = one_hot(rows).min(part.max(one_hot(GEMMA4_FRAME)));
-    let high = sum([left, results, at_once.max(product([rows, layer]))]);
+    let high = sum([left, results, at_once.max(product([in_layers, layer]))]);
     [low, high]
 }
 

@@ -229,7 +229,8 @@ mod tests {
     fn a_head_keeps_its_part_of_each_token_and_its_weights_are_an_interval() {
         let found = estimate(&hybrid(), &deployment(EngineId::Vllm, Some("eagle3")));
         let plain = estimate(&hybrid(), &deployment(EngineId::Vllm, None));
-        let more = found.kv_bytes_per_token.unwrap() - plain.kv_bytes_per_token.unwrap();
+        let per_token = |e: &crate::estimate::Estimate| e.kv_bytes_per_token.clone().unwrap();
+        let more = per_token(&found) - per_token(&plain);
         assert_eq!(more, 2 * 4 * 256);
         assert_eq!(found.fits, Some(true));
         // A layer that reads two rows, what joins three, and 32,000 entries.

@@ -63,7 +63,7 @@ pub struct Unmodelled {
     most: Option<u64>,
 }
 
-/// A part of a model that others do not have.
+/// A part of a model or of a deployment that others do not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ModelPart {
@@ -75,6 +75,10 @@ enum ModelPart {
     Experts,
     /// Layers that keep a window, or states beside attention.
     Windows,
+    /// What several GPUs say to each other.
+    Ranks,
+    /// Layers that keep something of a token.
+    Cached,
 }
 
 impl ModelPart {
@@ -82,6 +86,8 @@ impl ModelPart {
         match self {
             ModelPart::Tower => !deployment.language_only && encoder::has_encoder(model),
             ModelPart::States => model.is_recurrent(),
+            ModelPart::Ranks => deployment.tp > 1,
+            ModelPart::Cached => !pooling::keeps_nothing(model, deployment),
             ModelPart::Experts => model.experts_per_token.is_some_and(|n| n > 0),
             ModelPart::Windows => {
                 let windows = |m: &Mixer| {

@@ -232,7 +232,7 @@ impl GraphsAsked {
         let listed = either("cudagraph_capture_sizes");
         GraphsAsked {
             mode: value("compilation_config.cudagraph_mode").or(first),
-            sizes: listed.and_then(|text| serde_json::from_str(&text).ok()),
+            sizes: listed.and_then(|text| numbers(&text)),
             largest: either("max_cudagraph_capture_size").and_then(|text| text.parse().ok()),
         }
     }
@@ -241,6 +241,14 @@ impl GraphsAsked {
     pub fn is_any(&self) -> bool {
         *self != GraphsAsked::default()
     }
+}
+
+/// The numbers of a list, `1 2 4` or `[1, 2, 4]`.
+fn numbers(text: &str) -> Option<Vec<u64>> {
+    let words = text.split(|c: char| c.is_whitespace() || "[],".contains(c));
+    let listed = words.filter(|word| !word.is_empty());
+    let all: Option<Vec<u64>> = listed.map(|word| word.parse().ok()).collect();
+    all.filter(|all| !all.is_empty())
 }
 
 /// Sizes of CUDA graphs: how many are captured piece by piece, how many whole, and the largest in tokens.
@@ -368,6 +376,10 @@ mod tests {
                 "compilation_config",
                 r#"{"cudagraph_capture_sizes": [1, 8, 64, 200]}"#
             )]),
+            (4, 3, 200)
+        );
+        assert_eq!(
+            of(&[("cudagraph_capture_sizes", "1 8 64 200")]),
             (4, 3, 200)
         );
         assert_eq!(of(&[("max_cudagraph_capture_size", "16")]), (5, 5, 16));

@@ -99,7 +99,7 @@ impl Layout {
         if cache.layers.is_empty() && cache.states.is_empty() {
             return Err(Unknown::new(match deployment.gpu_layers {
                 Some(0 | 1) => "no layer with a cache is on the GPU (--n-gpu-layers)",
-                _ => "the model keeps no cache per token",
+                _ => "a runner that pools (embeddings, scores) is not modelled here",
             }));
         }
         let cells = deployment.engine.takes_what_is_asked();
