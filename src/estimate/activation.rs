@@ -7,7 +7,8 @@ use super::{
     encoder::{self, Encoder},
     engines::{self, Generation, Settings, vllm},
     format::{Format, Scheme},
-    speculation::{self, Proposer},
+    pooling,
+    speculation::{self, Proposer, Speculation},
 };
 use crate::estimate::arithmetic::{product, sum};
 
@@ -50,6 +51,8 @@ pub enum Sampler {
     EveryToken,
     /// The same of one token for each sequence (llama.cpp of June 2026 on).
     EachSequence,
+    /// No logits: what pools makes embeddings of hidden states.
+    Pooler,
 }
 
 /// Bytes for each logit of the sampler's warm-up: a copy in 32 bits and its processed form. vLLM 0.25.1 on an H100 took
@@ -69,6 +72,7 @@ impl Sampler {
             Sampler::Greedy => 10,
             Sampler::Unprocessed => 2,
             Sampler::EveryToken | Sampler::EachSequence => 4,
+            Sampler::Pooler => 0,
         }
     }
 }
@@ -84,6 +88,10 @@ impl Activation {
 /// two rows in 16 bits, the row of the last one in 16 and 32 bits, that of the proposed one in 16 and twice in 32 bits, and
 /// its probabilities with the noise beside them (vLLM 0.22, v1/sample/rejection_sampler.py).
 const REJECTION: u64 = 4 + 6 + 10 + 8;
+
+/// Bytes for each hidden value of a step where an embedding is made of every token, which the profile run tries with whatever
+/// can: what each request keeps in 16 bits, and its embedding in 32 (vLLM 0.33, model_executor/layers/pooler/tokwise).
+const POOLED: u64 = 2 + 4;
 
 /// The peak of a deployment's profile run.
 pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activation {
@@ -102,7 +110,7 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     let drawn = product([sequences, hidden, 2]);
     let workspace = library_workspace(gpu.map(engines::generation));
     let logits = sequences.saturating_mul(model.vocab);
-    let verifying = speculation::tokens(deployment) > 0;
+    let verifying = speculation::tokens(deployment) > 0 && kind != Sampler::Pooler;
     let of_logit = kind
         .bytes_of_logit()
         .max(if verifying { REJECTION } else { 0 });
@@ -111,6 +119,9 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
         // One row of logits for each multiprocessor (vLLM, v1/sample/ops/topk_topp_triton.py).
         let rows = gpu.map_or(132, |g| g.sms).min(sequences);
         sampling = sampling.saturating_add(product([rows, model.vocab, 4]));
+    }
+    if kind == Sampler::Pooler {
+        sampling = sampling.saturating_add(product([tokens, model.hidden, POOLED]));
     }
     let experts = expert_workspace(model, deployment, tokens, value);
     let encoding = encoder::of(model, deployment, settings, value);
@@ -145,9 +156,12 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     let streams = sum([
         product([step, stream]),
         held_by_nccl(model, deployment, step),
+        product([step, layers_read(deployment)]),
     ]);
+    let forward = streams.saturating_add(layer);
+    let others = forward.max(sampling).saturating_add(kept);
     Activation {
-        forward: streams.saturating_add(layer),
+        forward,
         sampler: sampling,
         kept,
         kind,
@@ -157,7 +171,7 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
         },
         encoding: encoding.peak,
         encoder: encoding.known,
-        range: None,
+        range: encoding.range.map(|ends| ends.map(|end| end.max(others))),
     }
 }
 
@@ -179,6 +193,9 @@ pub fn sampler(model: &Model, deployment: &Deployment) -> Sampler {
         _ => return Sampler::Greedy,
     }
     let v = vllm::version(deployment);
+    if pooling::is_computed(model, deployment) {
+        return Sampler::Pooler;
+    }
     if v < Version::new(0, 33, 0) && vllm::runs_second_runner(model, deployment) {
         return Sampler::Unprocessed;
     }
@@ -355,6 +372,13 @@ fn proposer_inputs(deployment: &Deployment, step: u64) -> u64 {
     } else {
         0
     }
+}
+
+/// Layers whose results are kept beside for the head of EAGLE 3 (vLLM 0.33, `aux_hidden_states`).
+fn layers_read(deployment: &Deployment) -> u64 {
+    let asked = deployment.speculation.as_ref();
+    let third = |s: &&Speculation| s.proposer == Proposer::Head && s.method.ends_with('3');
+    asked.filter(third).map_or(0, |_| 3)
 }
 
 /// Logits of a sparse indexer: the profile run allocates the most that they may take, 512 MiB (vLLM 0.19,

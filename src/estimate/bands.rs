@@ -4,12 +4,12 @@
 //! measured constants, with their residuals as they are. Where a term has no measurement like it, there is no band.
 
 use super::{
-    Band, Component, Deployment, EngineId, Term, Version,
+    Band, Component, Deployment, EngineId, Model, Term, Version,
     activation::{Activation, Sampler},
     encoder::Encoder,
     engines::{self, Generation, Settings, vllm},
     non_torch::NonTorch,
-    speculation,
+    pooling, speculation,
 };
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -62,11 +62,12 @@ pub fn is_extrapolated(deployment: &Deployment) -> bool {
 }
 
 /// Whether few runs like it were measured at all, so that no risk is low.
-pub fn has_few_runs(deployment: &Deployment) -> bool {
+pub fn has_few_runs(model: &Model, deployment: &Deployment) -> bool {
     let named = deployment.versions.is_none() && deployment.speculation.is_none();
     // All measurements are of NVIDIA's.
     let foreign = engines::gpu_model(deployment).is_some_and(|g| g.vendor != "NVIDIA");
-    is_extrapolated(deployment) || !named || foreign || deployment.host.weights > 0
+    let pools = pooling::is_computed(model, deployment);
+    is_extrapolated(deployment) || !named || foreign || pools || deployment.host.weights > 0
 }
 
 /// Whether no run of the engine was measured, here or by the user, so that no risk is low.
@@ -95,7 +96,7 @@ pub fn put(
         let spread = match term.component {
             _ if gpu.is_some_and(|g| g.vendor != "NVIDIA") => None,
             Component::Activation => activation(deployment, peak, settings.eager),
-            Component::CudaGraphs => graphs(deployment, settings),
+            Component::CudaGraphs => graphs(deployment, settings, peak.kind),
             Component::NonTorch => non_torch(deployment, rest.runs),
             Component::Weights | Component::KvCache | Component::Draft => None,
         };
@@ -119,6 +120,14 @@ fn activation(deployment: &Deployment, a: &Activation, eager: bool) -> Option<Sp
             (0.25, 0.25),
             2,
             "built-in: two runs of vLLM 0.24, a model with its peak in the encoder",
+        );
+    }
+    if a.kind == Sampler::Pooler {
+        return spread(
+            (0.1, 0.3),
+            (0.4, 0.4),
+            0,
+            "no run that pools was measured: as far as other rules of a step err",
         );
     }
     if a.encoder == Encoder::Counted {
@@ -176,10 +185,38 @@ fn activation(deployment: &Deployment, a: &Activation, eager: bool) -> Option<Sp
     )
 }
 
+/// A peak that the encoder decides, between two ways of making it.
+pub fn of_encoder([low, high]: [u64; 2]) -> Band {
+    let off = (0.15 * GIB) as u64;
+    Band {
+        low: low.saturating_sub(off),
+        high: high.saturating_add(off),
+        cases: 0,
+        source: "read in vLLM and transformers: by release, an encoder works on more at once"
+            .into(),
+    }
+}
+
 /// CUDA graphs, on architectures left out.
-fn graphs(d: &Deployment, settings: &Settings) -> Option<Spread> {
+fn graphs(d: &Deployment, settings: &Settings, sampler: Sampler) -> Option<Spread> {
     if settings.eager {
         return None;
+    }
+    if sampler == Sampler::Pooler {
+        return spread(
+            (0.2, 0.2),
+            (1.0, 0.9),
+            0,
+            "no run that pools was measured: as far as others scatter, and none where the model is not compiled",
+        );
+    }
+    if d.graphs.is_any() {
+        return spread(
+            (0.2, 0.2),
+            (0.6, 0.9),
+            0,
+            "no run with other graphs than by default was measured: as far as those scatter",
+        );
     }
     let hopper = engines::gpu_model(d).map(engines::generation) == Some(Generation::Hopper);
     if vllm::is_v0(d) {

@@ -1,8 +1,12 @@
 //! How a model is served: the engine, its settings and the GPU.
 
 use super::{
-    Unknown, engines::llama_cpp::LlamaAsked, host_memory::HostAsked, own_runs::OwnRuns,
-    speculation::Speculation, unmodelled::Unmodelled,
+    Unknown,
+    engines::{llama_cpp::LlamaAsked, vllm::GraphsAsked},
+    host_memory::HostAsked,
+    own_runs::OwnRuns,
+    speculation::Speculation,
+    unmodelled::Unmodelled,
 };
 use crate::engine::EngineId;
 use serde::Serialize;
@@ -50,8 +54,11 @@ pub struct Deployment {
     pub prefix_caching: Option<bool>,
     /// SGLang's `--max-mamba-cache-size`: states of sequences that are kept.
     pub state_slots: Option<u64>,
-    /// SGLang's `--mamba-ssm-dtype`: the type of a state's values; `None`: as the configuration has it.
+    /// `--mamba-ssm-cache-dtype`, SGLang's `--mamba-ssm-dtype`: the type of a state's values; `None`: as the configuration
+    /// has it.
     pub state_dtype: Option<String>,
+    /// vLLM's `--mamba-cache-dtype`: the type of a convolution's values, and of a state's where nothing else says it.
+    pub conv_dtype: Option<String>,
     /// SGLang's `--max-total-tokens`: the most tokens that its pool gets.
     pub pool_tokens: Option<u64>,
     /// TGI's `--max-input-tokens`: tokens of the longest prompt.
@@ -63,6 +70,8 @@ pub struct Deployment {
     pub moves_layers: bool,
     /// `--language-model-only`, llama.cpp's `--no-mmproj`: towers for images and sound are not loaded, or not on the GPU.
     pub language_only: bool,
+    /// vLLM embeds or scores (`--runner pooling`), or not; `None`: as the model is.
+    pub pools: Option<bool>,
     /// What llama.cpp and Ollama are asked for besides; of other engines nothing.
     pub llama: LlamaAsked,
     /// What is to lie in the host's memory.
@@ -71,6 +80,10 @@ pub struct Deployment {
     pub versions: Option<[Version; 2]>,
     /// `--enforce-eager`: no CUDA graphs.
     pub eager: Option<bool>,
+    /// Which CUDA graphs vLLM is asked for.
+    pub graphs: GraphsAsked,
+    /// vLLM's `--mm-encoder-tp-mode data`: each GPU has the whole encoder, and a part of the items.
+    pub whole_encoder: bool,
     /// LoRA slots.
     pub lora: Option<Lora>,
     /// `--kv-cache-memory-bytes`, bytes per GPU: the engine's own sizing is not asked.
@@ -150,15 +163,19 @@ impl Deployment {
             prefix_caching: None,
             state_slots: None,
             state_dtype: None,
+            conv_dtype: None,
             pool_tokens: None,
             prompt_tokens: None,
             gpu_layers: None,
             moves_layers: engine.takes_what_is_asked(),
             language_only: false,
+            pools: None,
             llama: LlamaAsked::default(),
             host: HostAsked::default(),
             versions: None,
             eager: None,
+            graphs: GraphsAsked::default(),
+            whole_encoder: false,
             lora: None,
             kv_cache_memory: None,
             flashinfer_sampler: None,

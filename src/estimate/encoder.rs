@@ -1,7 +1,7 @@
 //! The encoder of images in the profile run of vLLM's V1: how many of the largest items it is given, what their
 //! encoding takes, and what it leaves for the rest of the run.
 //!
-//! Read in vLLM 0.8.5, 0.9.2, 0.11.0, 0.14.1, 0.19.1, 0.20.2 and 0.24.0: v1/worker/gpu_model_runner.py (`profile_run`),
+//! Read in vLLM 0.8.5, 0.9.2, 0.11.0, 0.14.1, 0.19.1, 0.20.2, 0.24.0 and 0.33.0: v1/worker/gpu_model_runner.py (`profile_run`),
 //! v1/core/encoder_cache_manager.py (the budget: a step's tokens, at least one item), model_executor/models/*.py (the
 //! largest item of each family, and what its layers hold). Limits of a processor are those that the family's
 //! processors ship with.
@@ -39,6 +39,8 @@ pub struct Encoding {
     pub left: u64,
     /// What is known.
     pub known: Encoder,
+    /// The least and the most that the peak may be, where it depends on what is not known.
+    pub range: Option<[u64; 2]>,
 }
 
 /// The items of a profile run.
@@ -67,6 +69,7 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings, value: u6
         peak: 0,
         left,
         known,
+        range: None,
     };
     let kind = kind(model);
     if deployment.language_only {
@@ -92,13 +95,101 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings, value: u6
     let rows = items.count.saturating_mul(items.rows);
     let pixels = product([rows, items.row_values, value]);
     let left = results(items.count.saturating_mul(items.tokens)).saturating_add(pixels);
-    let layer = layer(vision, kind, deployment.tp).unwrap_or(0);
-    let peak = sum([product([rows, layer, value]), left]);
+    // Whole items go to each GPU, whose results are gathered (model_executor/models/vision.py, `run_dp_sharded_`).
+    let ranks = deployment.tp.max(1);
+    let (rows, tp) = match is_whole(model, deployment) {
+        // Its tiles do.
+        true if kind == "llama4" => (rows.div_ceil(ranks), 1),
+        true => (items.rows.saturating_mul(items.count.div_ceil(ranks)), 1),
+        false => (rows, ranks),
+    };
+    let layer = layer(vision, kind, tp).unwrap_or(0);
+    let range = match kind {
+        "gemma4" => Some(in_parts(
+            vision,
+            deployment,
+            rows,
+            layer * value,
+            left,
+            value,
+        )),
+        _ => None,
+    };
+    let peak = match range {
+        Some([low, high]) => low.midpoint(high),
+        None => sum([product([rows, layer, value]), left]),
+    };
     Encoding {
         peak,
         left,
         known: Encoder::Counted,
+        range,
     }
+}
+
+/// Gemma 4's encoder, the least and the most. It works on one frame at a time in 0.20, and since (pull requests 43169 and
+/// 43296, `_encoder_chunk`) on as many as a tenth of the GPU holds of `one_hot` of their positions, in 64 bits and twice.
+/// transformers makes that (5.5) or not (5.19), and vLLM pins no release of it.
+fn in_parts(
+    vision: &Value,
+    deployment: &Deployment,
+    rows: u64,
+    layer: u64,
+    left: u64,
+    value: u64,
+) -> [u64; 2] {
+    let width = number(vision, "hidden_size").unwrap_or(0);
+    let positions = number(vision, "position_embedding_size").unwrap_or(0);
+    let one_hot = |rows: u64| product([rows, positions, 4 * 8]);
+    let (part, in_layers) = match vllm::version(deployment) >= Version::new(0, 21, 0) {
+        true => {
+            let gpu = deployment.gpu.as_ref();
+            (gpu.map_or(u64::MAX, |gpu| gpu.total / 10), rows)
+        }
+        false => (0, GEMMA4_FRAME),
+    };
+    let results = product([rows, width, value]);
+    let low = sum([left, product([GEMMA4_FRAME, layer])]);
+    let at_once = one_hot(rows).min(part.max(one_hot(GEMMA4_FRAME)));
+    let high = sum([left, results, at_once.max(product([in_layers, layer]))]);
+    [low, high]
+}
+
+/// Patches of a frame of a video for Gemma 4: 70 tokens of 3 x 3; 32 frames of a video, each with 8 tokens around it
+/// (vLLM 0.20 and 0.33, models/gemma4_mm.py).
+const GEMMA4_FRAME: u64 = 70 * 9;
+const GEMMA4_FRAMES: u64 = 32;
+/// Tokens of such a video, the largest item.
+pub const GEMMA4_VIDEO: u64 = GEMMA4_FRAMES * (70 + 2 + 6);
+
+/// Families whose encoder can be whole on each GPU (`supports_encoder_tp_data` of vLLM 0.11 to 0.33); it is split in others.
+const WHOLE: [&str; 9] = [
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "qwen3_vl",
+    "qwen3_5",
+    "glm4v",
+    "internvl",
+    "llama4",
+    "kimi_",
+    "step3",
+];
+
+/// Tokens that a step has at least by default, as its largest item is not split (vLLM 0.33, engine/arg_utils.py,
+/// `_get_min_mm_batched_tokens`); 0 where all are.
+pub fn least_step(model: &Model, deployment: &Deployment) -> u64 {
+    let whole = kind(model) == "gemma4" && vllm::version(deployment) >= Version::new(0, 21, 0);
+    if whole && has_encoder(model) && !deployment.language_only {
+        GEMMA4_VIDEO
+    } else {
+        0
+    }
+}
+
+/// Whether each GPU has the whole encoder.
+pub fn is_whole(model: &Model, deployment: &Deployment) -> bool {
+    let known = deployment.engine == EngineId::Vllm && !vllm::is_v0(deployment);
+    known && deployment.whole_encoder && WHOLE.iter().any(|k| kind(model).starts_with(k))
 }
 
 /// `model_type` of the whole configuration.
@@ -189,6 +280,12 @@ fn items(
                 row_values: colours,
             })
         }
+        "gemma4" => Some(Items {
+            count: (budget / GEMMA4_VIDEO).max(1),
+            tokens: GEMMA4_VIDEO,
+            rows: GEMMA4_FRAMES * GEMMA4_FRAME,
+            row_values: colours,
+        }),
         _ if is_qwen(kind) => {
             let merge = number(vision, "spatial_merge_size").unwrap_or(2).max(1);
             let frames = number(vision, "temporal_patch_size").unwrap_or(2).max(1);
@@ -256,7 +353,7 @@ fn layer(vision: &Value, kind: &str, tp: u64) -> Option<u64> {
         let ratio = number(vision, "mlp_ratio").unwrap_or(4);
         width.saturating_mul(ratio)
     });
-    let gated = kind.starts_with("qwen2_5_vl") || matches!(kind, "mistral3" | "pixtral");
+    let gated = kind.starts_with("qwen2_5_vl") || matches!(kind, "mistral3" | "pixtral" | "gemma4");
     let products = inner.saturating_mul(if gated { 3 } else { 2 });
     let attention = width.saturating_mul(if kind == "gemma3" { 4 } else { 8 });
     // Qwen's embeddings of positions stay beside.
@@ -360,6 +457,73 @@ mod tests {
         assert_eq!(
             encoding(&model("llama", None), Version::new(0, 14, 0), 8192, 8192).known,
             Encoder::None
+        );
+    }
+
+    #[test]
+    fn an_encoder_that_is_whole_on_each_gpu_gets_a_part_of_the_items() {
+        let m = model("qwen2_5_vl", Some(qwen25()));
+        let of = |whole, kind: &str, batched| {
+            let mut m = m.clone();
+            m.config["model_type"] = kind.into();
+            let mut d = Deployment::with_defaults(EngineId::Vllm);
+            (d.tp, d.whole_encoder, d.max_batched_tokens) = (4, whole, Some(batched));
+            d.max_model_len = Some(16_384);
+            let settings = vllm::settings(&m, &d);
+            of(&m, &d, &settings, 2)
+        };
+        // Four images, one on each GPU: what it leaves is all of them.
+        let (split, whole) = (
+            of(false, "qwen2_5_vl", 65_536),
+            of(true, "qwen2_5_vl", 65_536),
+        );
+        assert_eq!(split.left, whole.left);
+        assert!(whole.peak - whole.left < split.peak - split.left);
+        // Of one image one GPU does all.
+        let (split, whole) = (of(false, "qwen2_5_vl", 8192), of(true, "qwen2_5_vl", 8192));
+        assert!(whole.peak > split.peak);
+        // Mistral's cannot be whole.
+        assert!(!is_whole(
+            &model("mistral3", None),
+            &Deployment {
+                whole_encoder: true,
+                ..Deployment::with_defaults(EngineId::Vllm)
+            }
+        ));
+    }
+
+    #[test]
+    fn gemma_4_takes_frames_one_by_one_or_what_a_tenth_of_the_gpu_holds() {
+        let vision = json!({"model_type": "gemma4_vision", "hidden_size": 1152, "intermediate_size": 4304, "patch_size": 16,
+            "num_hidden_layers": 27, "position_embedding_size": 10_240, "pooling_kernel_size": 3});
+        let m = model("gemma4", Some(vision));
+        let at = |version: &str, gib: u64, batched| {
+            let mut d = Deployment::with_defaults(EngineId::Vllm);
+            d.version = Version::leading(version);
+            d.max_batched_tokens = batched;
+            d.gpu = Some(crate::estimate::Gpu {
+                name: "B200".into(),
+                total: gib << 30,
+                in_use: 0,
+            });
+            let settings = vllm::settings(&m, &d);
+            (settings.batched_tokens, of(&m, &d, &settings, 2))
+        };
+        let (_, old) = at("0.20.0", 80, Some(8192));
+        let (_, new) = at("0.33.0", 80, Some(8192));
+        let (old, new, left) = (old.range.unwrap(), new.range.unwrap(), new.left);
+        // Three videos of 32 frames: one frame at a time, or 8 GiB of positions.
+        assert_eq!(old[0], new[0]);
+        assert!(old[1] - left < 1 << 30, "{old:?} {left}");
+        assert!(
+            new[1] - left > 8 << 30 && new[1] - left < 9 << 30,
+            "{new:?} {left}"
+        );
+        assert!(at("0.33.0", 24, Some(8192)).1.peak < at("0.33.0", 80, Some(8192)).1.peak);
+        // A step has room for a video, which is not split.
+        assert_eq!(
+            (at("0.33.0", 24, None).0, at("0.20.0", 24, None).0),
+            (2496, 2048)
         );
     }
 }

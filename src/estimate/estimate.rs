@@ -1,7 +1,7 @@
 //! One estimate: every term of a deployment's memory, what is left for the cache, and whether it fits.
 
 use super::{
-    Component, Deployment, EngineId, Mixer, Model, Term, Unknown, activation, bands,
+    Band, Component, Deployment, EngineId, Mixer, Model, Term, Unknown, activation, bands,
     compute_buffer,
     encoder::Encoder,
     engines::{self, Settings, llama_cpp, tgi, vllm},
@@ -9,7 +9,7 @@ use super::{
     host_memory::{self, HostPart},
     kv, non_torch,
     pool::{self, Layout, Pool},
-    shared_host,
+    pooling, shared_host,
     unmodelled::{self, Moves, Unmodelled},
     warnings, weights,
 };
@@ -344,7 +344,7 @@ fn of_release(
         Ok((cache, layout)) => (Some(cache), Ok(layout)),
         Err(why) => (kv::of(model, deployment).ok(), Err(why)),
     };
-    let budget = budget(deployment, &settings);
+    let budget = budget(model, deployment, &settings);
     let asked = asked(deployment, &settings, layout.as_ref().ok(), cache.as_ref());
     // What takes the cache that is asked for takes it beside weights of any size.
     let counted = match &weights {
@@ -405,14 +405,22 @@ fn of_release(
             component: Component::KvCache,
             at_least: None,
             bytes: pool.as_ref().map(|p| p.bytes).map_err(Clone::clone),
-            formula: cache_formula(deployment),
+            formula: match layout.as_ref().is_ok_and(Layout::keeps_nothing) {
+                true => "none: attention in both directions keeps nothing of a token".into(),
+                false => cache_formula(deployment),
+            },
             inputs: cache_inputs(
                 &settings,
                 cache.as_ref(),
                 layout.as_ref().ok(),
                 pool.as_ref().ok(),
             ),
-            band: None,
+            band: (layout.as_ref().is_ok_and(Layout::keeps_nothing)).then(|| Band {
+                low: 0,
+                high: 0,
+                cases: 0,
+                source: "vLLM makes no cache for attention in both directions".into(),
+            }),
         },
         activation_term(model, &settings, &activation, peak),
         graph_term(graphs.as_ref(), deployment),
@@ -564,7 +572,10 @@ fn activation_term(
             ("max_num_seqs", json!(settings.sequences)),
             ("vocab", json!(model.vocab)),
         ]),
-        band: activation.range.map(compute_buffer::band),
+        band: activation.range.map(|range| match activation.encoder {
+            Encoder::Counted => bands::of_encoder(range),
+            _ => compute_buffer::band(range),
+        }),
     }
 }
 
@@ -640,9 +651,11 @@ struct Parts<'a> {
 }
 
 /// What the engine lets itself take of the GPU; for TensorRT-LLM and the engines that take what is asked for, all.
-fn budget(deployment: &Deployment, settings: &Settings) -> Option<u64> {
+fn budget(model: &Model, deployment: &Deployment, settings: &Settings) -> Option<u64> {
     let gpu = deployment.gpu.as_ref()?;
     Some(match deployment.engine {
+        // Its share bounds the cache alone, and it makes none.
+        _ if pooling::keeps_nothing(model, deployment) => gpu.total.saturating_sub(gpu.in_use),
         EngineId::Tgi if tgi::is_old(deployment) => tgi::share(deployment, gpu.total),
         EngineId::Vllm | EngineId::Tgi | EngineId::Sglang => {
             (gpu.total as f64 * settings.fraction) as u64
@@ -678,6 +691,9 @@ fn for_cache(
     budget: Option<u64>,
     asked: Option<u64>,
 ) -> Result<i128, Unknown> {
+    if pooling::keeps_nothing(model, deployment) {
+        return Ok(0);
+    }
     if let Some(bytes) = deployment.kv_cache_memory {
         return Ok(i128::from(bytes));
     }

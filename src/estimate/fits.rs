@@ -3,7 +3,9 @@
 use super::{
     Deployment, EngineId, Estimate, Model, Unknown, Version,
     engines::{self, llama_cpp, vllm},
-    non_torch, unmodelled,
+    non_torch,
+    pool::Layout,
+    unmodelled,
     weights::shard,
 };
 use crate::wording::count_noun;
@@ -110,7 +112,7 @@ pub(super) fn verdict(
     }
     // vLLM refuses to start where its share is more than what is free (`request_memory`, since 0.9.1, also with
     // --kv-cache-memory-bytes), or runs out of memory where it looks at its own increase alone (V0).
-    let share = estimate.budget.unwrap_or(0);
+    let share = (gpu.total as f64 * estimate.settings.fraction) as u64;
     let free = gpu.total.saturating_sub(gpu.in_use).saturating_sub(before);
     let of_total = deployment.engine == EngineId::Vllm
         && match vllm::rule(deployment) {
@@ -146,6 +148,20 @@ pub(super) fn verdict(
         && beside > 0;
     // Bytes that were asked for are taken, whatever is there.
     let room = gpu.total.saturating_sub(gpu.in_use);
+    if estimate.layout.as_ref().is_ok_and(Layout::keeps_nothing) {
+        let needed = match &estimate.total {
+            Ok(total) => total.saturating_add(outside),
+            Err(why) => return (None, why.what.clone()),
+        };
+        return (
+            Some(needed <= room),
+            format!(
+                "{:.2} GiB are needed of {:.2} GiB, and it keeps no cache",
+                gib(needed as f64),
+                gib(room as f64)
+            ),
+        );
+    }
     if let (Some(asked), Ok(total)) = (deployment.kv_cache_memory, &estimate.total) {
         let needed = total.saturating_add(outside);
         if needed > room {

@@ -2,7 +2,8 @@
 
 use super::{
     Deployment, EngineId, Mixer, Model, Unknown, Version, engines::llama_cpp,
-    format::contradiction, model::Window, speculation, weights::shard::offloaded,
+    format::contradiction, model::Window, pool::compressed, pooling, speculation,
+    weights::shard::offloaded,
 };
 use crate::estimate::arithmetic::{product, sum};
 use serde_json::Value;
@@ -127,7 +128,12 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
         EngineId::LlamaCpp => (4, Some(4)),
         _ => {
             let plain = plain_bytes(model, deployment);
-            (plain, state_bytes(model, deployment, plain))
+            let conv = match deployment.conv_dtype.as_deref() {
+                Some("float32") => 4,
+                Some("float16" | "bfloat16") => 2,
+                _ => plain,
+            };
+            (conv, state_bytes(model, deployment, plain))
         }
     };
     let mut cache = Cache {
@@ -135,6 +141,9 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
         states: Vec::new(),
         format,
     };
+    if pooling::keeps_nothing(model, deployment) {
+        return Ok(cache);
+    }
     // A pipeline's largest stage decides; vLLM gives the first stages the layers that are left over.
     let stages = deployment.pp.max(1) as usize;
     let proposing = speculation::mixers(model, deployment);
@@ -192,11 +201,31 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
                     index,
                 });
             }
-            Mixer::NotCounted => {
-                return Err(Unknown::new(format!(
-                    "the cache per token of a layer of `{}` is not known",
-                    model.kind
-                )));
+            Mixer::Compressed {
+                ratio,
+                index,
+                window,
+                ..
+            } => {
+                if !compressed::is_known(model, deployment) {
+                    return Err(Unknown::new(format!(
+                        "the cache per token of a layer of `{}` is not known",
+                        model.kind
+                    )));
+                }
+                let mut put = |bytes, window, index| {
+                    cache.layers.push(Layer {
+                        bytes,
+                        window,
+                        latent: true,
+                        index,
+                    });
+                };
+                put(compressed::ROW, Some(Window::Sliding(window)), 0);
+                if ratio > 1 {
+                    let index = index.map_or(0, |_| compressed::INDEX_ROW.div_ceil(ratio));
+                    put(compressed::ROW.div_ceil(ratio) + index, None, index);
+                }
             }
             _ => {
                 let ahead = match deployment.engine {
@@ -320,7 +349,9 @@ fn state_of(
         Mixer::Lightning { heads, head_dim } => {
             both("lightning", 0, 1, product([heads, head_dim, head_dim]), 4)
         }
-        Mixer::Attention { .. } | Mixer::Latent { .. } | Mixer::None | Mixer::NotCounted => None,
+        Mixer::Attention { .. } | Mixer::Latent { .. } | Mixer::Compressed { .. } | Mixer::None => {
+            None
+        }
     }
 }
 
@@ -343,6 +374,9 @@ fn state_bytes(model: &Model, deployment: &Deployment, plain: u64) -> Option<u64
     let named = ["mamba_ssm_cache_dtype", "mamba_ssm_dtype"];
     let configured = || named.iter().find_map(|key| text_value(&model.config, key));
     let asked = deployment.state_dtype.as_deref();
+    if asked == Some("float32") {
+        return Some(4);
+    }
     let state_dtype = asked.or_else(|| configured().and_then(Value::as_str));
     match state_dtype {
         Some("float32") if newer => Some(4),

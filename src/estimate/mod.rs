@@ -30,6 +30,7 @@ pub mod model;
 pub mod non_torch;
 pub mod own_runs;
 pub mod pool;
+pub mod pooling;
 pub mod question;
 pub mod settings;
 mod shared_host;

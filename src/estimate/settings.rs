@@ -2,8 +2,9 @@
 
 use super::case::{generation_of, version_of, versions_of};
 use super::engines::llama_cpp::{self, LlamaAsked};
+use super::engines::vllm::GraphsAsked;
 use super::host_memory::HostAsked;
-use super::{Deployment, EngineId, Lora, Unknown, Unmodelled, Version, unmodelled};
+use super::{Deployment, EngineId, Lora, Unknown, Unmodelled, Version, pooling, unmodelled};
 use crate::engine::settings::{SETTINGS, Setting, ValueKind};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -138,11 +139,22 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
     d.language_only = read.switch("language_model_only") == Some(true)
         || allows_no_item(read.values)
         || is_llama && llama_cpp::lacks_encoder(read.values);
+    if read.engine == EngineId::Vllm {
+        d.pools = pooling::of_flags(read.values);
+        d.graphs = GraphsAsked::read(&unmodelled::with_parts(read.values));
+        let data = |(name, on): (&str, &str)| read.values.get(name).is_some_and(|v| v.trim() == on);
+        let flags = [
+            ("mm_encoder_tp_mode", "data"),
+            ("enable_multimodal_encoder_data_parallel", "true"),
+        ];
+        d.whole_encoder = flags.into_iter().any(data);
+    }
     if is_llama {
         d.llama = LlamaAsked::read(read.values, &mut d.kv_dtype);
     }
     d.state_slots = read.count("max_mamba_cache_size")?;
     d.state_dtype = read.text("mamba_ssm_dtype").map(str::to_owned);
+    d.conv_dtype = read.text("mamba_cache_dtype").map(str::to_owned);
     let of = |engine, name| match read.engine == engine {
         true => read.count(name),
         false => Ok(None),

@@ -1,7 +1,7 @@
 //! Memory that a GPU shares with its host: what an engine's share leaves to the operating system and to the engine's own
 //! processes, against what machines of the kind were seen to need.
 
-use super::{Component, Deployment, EngineId, Estimate, engines};
+use super::{Component, Deployment, EngineId, Estimate, engines, pool::Layout};
 use crate::catalog::GpuModel;
 use crate::units::{Bytes, GIB};
 
@@ -19,7 +19,8 @@ pub(super) fn judge_rest(estimate: &mut Estimate, deployment: &Deployment) {
     refuse_only_by_weights(estimate, model);
     // SGLang's share is of what is free, and ends lower; what the others take is their terms.
     let by_share = deployment.engine == EngineId::Vllm && deployment.kv_cache_memory.is_none();
-    let share = estimate.budget.filter(|_| by_share);
+    let keeps_nothing = estimate.layout.as_ref().is_ok_and(Layout::keeps_nothing);
+    let share = estimate.budget.filter(|_| by_share && !keeps_nothing);
     let Some(taken) = share.or(estimate.total.as_ref().ok().copied()) else {
         return;
     };

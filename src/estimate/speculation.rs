@@ -2,6 +2,7 @@
 //! layer that was trained for it, or a look-up of earlier tokens. A draft that is a model of its own: `draft`.
 
 use super::{Deployment, EngineId, Mixer, Model};
+use crate::estimate::arithmetic::{product, sum};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ pub struct Speculation {
 pub enum Proposer {
     /// The model's own layers for it (MTP, nextn).
     Predictor,
-    /// A head of one layer (EAGLE): what it keeps of a token is known, its weights are not.
+    /// A head of one layer (EAGLE): what it keeps of a token is the model's, its weights are as they usually are.
     Head,
     /// Earlier tokens (n-grams, suffixes), looked up on the host.
     Lookup,
@@ -115,6 +116,42 @@ pub fn mixers(model: &Model, deployment: &Deployment) -> Vec<Mixer> {
     }
 }
 
+/// Bytes of the weights of a draft's head on one GPU: the least, as it usually is, and the most; `None` where none is loaded.
+///
+/// Source: vLLM 0.33, models/llama_eagle3.py and llama_eagle.py: a layer that reads the embedding beside the hidden state (EAGLE 3)
+/// and what joins the states of three layers, or of two. Its MLP's width and vocabulary are its own: as wide as the model's
+/// dense ones, else four times its width, and 32,000 entries are usual. An embedding is shared where it is not another one.
+pub fn head_bytes(model: &Model, deployment: &Deployment, value: u64) -> Option<[u64; 3]> {
+    let asked = deployment.speculation.as_ref()?;
+    if asked.proposer != Proposer::Head {
+        return None;
+    }
+    let third = asked.method.ends_with('3');
+    let (inputs, joined) = if third { (2, 3) } else { (1, 2) };
+    let h = model.hidden;
+    let queries = model.heads.saturating_mul(model.head_dim);
+    let keys = product([model.kv_heads, model.head_dim, 2]);
+    let attention = sum([
+        product([queries.saturating_add(keys), inputs, h]),
+        product([queries, h]),
+    ]);
+    let dense = model.tensors.iter().filter(|t| t.role == "down");
+    let inner = dense.map(|t| t.columns).max();
+    let own = inner.unwrap_or(h.saturating_mul(4));
+    let entries = model.vocab.min(if third { 32_000 } else { 0 });
+    let bytes = |inner: u64, entries: u64| {
+        let split = sum([attention, product([inner, h, 3]), entries.saturating_mul(h)]);
+        let whole = product([joined, h, h]);
+        value.saturating_mul(split.div_ceil(deployment.tp.max(1)).saturating_add(whole))
+    };
+    let twice = model.vocab.saturating_mul(2);
+    Some([
+        bytes(own.min(h.saturating_mul(2)), 0),
+        bytes(own, entries),
+        bytes(own.max(h.saturating_mul(8)), twice),
+    ])
+}
+
 fn without_window(mut mixer: Mixer) -> Mixer {
     if let Mixer::Attention { window, .. } = &mut mixer {
         *window = None;
@@ -189,17 +226,51 @@ mod tests {
     }
 
     #[test]
-    fn a_head_keeps_its_part_of_each_token_and_its_weights_are_open() {
+    fn a_head_keeps_its_part_of_each_token_and_its_weights_are_an_interval() {
         let found = estimate(&hybrid(), &deployment(EngineId::Vllm, Some("eagle3")));
         let plain = estimate(&hybrid(), &deployment(EngineId::Vllm, None));
-        let more = found.kv_bytes_per_token.unwrap() - plain.kv_bytes_per_token.unwrap();
+        let per_token = |e: &crate::estimate::Estimate| e.kv_bytes_per_token.clone().unwrap();
+        let more = per_token(&found) - per_token(&plain);
         assert_eq!(more, 2 * 4 * 256);
-        assert_eq!((found.fits, found.pool.is_err()), (None, true));
-        let weights = found
-            .terms
-            .iter()
-            .find(|t| t.component == Component::Weights);
-        assert!(weights.is_some_and(|t| t.at_least.is_some()));
+        assert_eq!(found.fits, Some(true));
+        // A layer that reads two rows, what joins three, and 32,000 entries.
+        let values =
+            5120.0 * (2.0 * (6144.0 + 2048.0) + 6144.0 + 3.0 * 17408.0 + 3.0 * 5120.0 + 32_000.0);
+        let term = |estimate: &crate::estimate::Estimate| {
+            let of = |t: &&crate::estimate::Term| t.component == Component::Weights;
+            estimate.terms.iter().find(of).cloned().unwrap()
+        };
+        let (with, without) = (term(&found), term(&plain));
+        let head = with.bytes.unwrap() - without.bytes.unwrap();
+        assert!((head as f64 - 2.0 * values).abs() < 1e7, "{head} {values}");
+        // An embedding and an output layer of its own at most.
+        let open = with.band.unwrap().high - without.band.unwrap().high - head;
+        assert!(open > 2 * 5120 * (2 * 248_320 - 32_000), "{open}");
+    }
+
+    #[test]
+    fn a_head_is_as_large_as_those_that_are_published() {
+        // yuhuili/EAGLE3-LLaMA3.1-Instruct-8B: a layer of Llama 3.1 8B and 32,000 entries.
+        let config = json!({
+            "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+            "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 128_256,
+            "max_position_embeddings": 131_072,
+        });
+        let llama = from_config("llama", &config, "test").unwrap();
+        let of = |tp, method| {
+            let asked = Deployment {
+                tp,
+                ..deployment(EngineId::Vllm, Some(method))
+            };
+            head_bytes(&llama, &asked, 2)
+        };
+        let [least, usual, most] = of(1, "eagle3").unwrap();
+        assert_eq!(usual, 849_346_560);
+        assert!(least < usual && usual < most);
+        let [_, half, _] = of(2, "eagle3").unwrap();
+        // What joins the states is whole on each.
+        assert_eq!(2 * half - usual, 2 * 3 * 4096 * 4096);
+        assert_eq!(of(1, "ngram"), None);
     }
 
     #[test]

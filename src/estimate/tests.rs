@@ -289,6 +289,30 @@ fn a_hybrid_as_vllm_0_24_prints_it() {
 }
 
 #[test]
+fn states_are_of_the_types_that_are_asked_for() {
+    let model = layers(vec![Mixer::DeltaNet {
+        key_heads: 16,
+        value_heads: 32,
+        key_dim: 128,
+        value_dim: 128,
+        conv: 4,
+    }]);
+    let bytes = |conv: Option<&str>, state: Option<&str>| {
+        let mut d = vllm(33, "H100", 79.0);
+        (d.conv_dtype, d.state_dtype) = (conv.map(str::to_owned), state.map(str::to_owned));
+        kv::of(&model, &d).unwrap().bytes_per_sequence()
+    };
+    let (inputs, values) = ((2 * 16 + 32) * 128 * 3, 32 * 128 * 128);
+    assert_eq!(bytes(None, None), 2 * inputs + 2 * values);
+    assert_eq!(bytes(None, Some("float32")), 2 * inputs + 4 * values);
+    assert_eq!(bytes(Some("float32"), None), 4 * (inputs + values));
+    assert_eq!(
+        bytes(Some("float32"), Some("bfloat16")),
+        4 * inputs + 2 * values
+    );
+}
+
+#[test]
 fn context_parallelism_keeps_more_tokens_in_the_same_bytes() {
     let model = pattern(61, |_| Mixer::Latent {
         rank: 512,

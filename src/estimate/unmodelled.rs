@@ -5,8 +5,8 @@ use super::activation::Activation;
 use super::arithmetic::sum;
 use super::encoder::{self, Encoder};
 use super::engines::{self, Generation, Settings, vllm};
-use super::kv::text_value;
 use super::model::Mixer;
+use super::pooling;
 use super::speculation::{Proposer, Speculation};
 use super::weights::shard::offloaded;
 use super::{Band, Component, Deployment, EngineId, Estimate, Model, Term, Unknown, Version};
@@ -63,7 +63,7 @@ pub struct Unmodelled {
     most: Option<u64>,
 }
 
-/// A part of a model that others do not have.
+/// A part of a model or of a deployment that others do not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ModelPart {
@@ -75,6 +75,10 @@ enum ModelPart {
     Experts,
     /// Layers that keep a window, or states beside attention.
     Windows,
+    /// What several GPUs say to each other.
+    Ranks,
+    /// Layers that keep something of a token.
+    Cached,
 }
 
 impl ModelPart {
@@ -82,6 +86,8 @@ impl ModelPart {
         match self {
             ModelPart::Tower => !deployment.language_only && encoder::has_encoder(model),
             ModelPart::States => model.is_recurrent(),
+            ModelPart::Ranks => deployment.tp > 1,
+            ModelPart::Cached => !pooling::keeps_nothing(model, deployment),
             ModelPart::Experts => model.experts_per_token.is_some_and(|n| n > 0),
             ModelPart::Windows => {
                 let windows = |m: &Mixer| {
@@ -381,17 +387,18 @@ pub(super) fn without_graphs(
     all.next()
 }
 
-/// The values, an object of `--compilation-config` as its parts: `compilation_config.cudagraph_mode`.
-fn with_parts(values: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    const WHOLE: &str = "compilation_config";
+/// The values, some objects as their parts: `compilation_config.cudagraph_mode`.
+pub(super) fn with_parts(values: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut all = values.clone();
-    let parsed = values.get(WHOLE).map(|text| serde_json::from_str(text));
-    if let Some(Ok(Value::Object(parts))) = parsed {
-        all.remove(WHOLE);
-        let parts = parts
-            .iter()
-            .map(|(k, v)| (format!("{WHOLE}.{k}"), text_of(v)));
-        all.extend(parts);
+    for whole in ["compilation_config", "hf_overrides"] {
+        let parsed = values.get(whole).map(|text| serde_json::from_str(text));
+        if let Some(Ok(Value::Object(parts))) = parsed {
+            all.remove(whole);
+            let parts = parts
+                .iter()
+                .map(|(k, v)| (format!("{whole}.{k}"), text_of(v)));
+            all.extend(parts);
+        }
     }
     all
 }
@@ -476,7 +483,7 @@ pub fn of_flags(engine: EngineId, values: &BTreeMap<String, String>) -> Vec<Unmo
             "false" if engine == EngineId::Vllm => format!("--no-{dashed}"),
             _ => format!("--{dashed}"),
         };
-        let part_is_listed = matches!(effect(engine, name), Effect::Moves(_));
+        let part_is_listed = !matches!(effect(engine, name), Effect::Unknown);
         // For a part that is not listed, no value is known with which nothing moves.
         let knows_unset = part_is_listed || !name.contains('.');
         match effect(engine, if part_is_listed { name } else { own }) {
@@ -656,10 +663,6 @@ pub(super) fn of(
         let lacks = asked.proposer == Proposer::Predictor && model.predictor.mixers.is_empty();
         match asked.proposer {
             _ if lacks => all.push(Unmodelled::speculation(&asked.method)),
-            Proposer::Head => {
-                let name = format!("the weights of the draft's head ({})", asked.method);
-                all.push(Unmodelled::new(name, Up, &[Weights]));
-            }
             // What llama.cpp keeps of a state to go back to, where tokens are only looked up.
             Proposer::Lookup if d.engine == EngineId::LlamaCpp && model.is_recurrent() => {
                 let name = format!("speculative decoding ({}) with states", asked.method);
@@ -712,11 +715,16 @@ pub(super) fn of(
             &[KvCache],
         );
     }
+    let compressed = |m: &Mixer| matches!(m, Mixer::Compressed { .. });
+    if d.engine == EngineId::Vllm && model.mixers.iter().any(compressed) {
+        let name = "the peak of attention over compressed keys";
+        put(name.into(), Up, &[Peak]);
+    }
     let padded = served && d.gpu.is_some() && engines::gpu_model(d).is_none();
     if padded && is_mxfp4(model, d) {
         put("how mxfp4 is padded on this GPU".into(), Either, &[Weights]);
     }
-    if is_pooling(model) {
+    if pooling::is_asked(model, d) && !pooling::is_computed(model, d) {
         let name = "a runner that pools (embeddings, scores)";
         put(name.into(), Either, &[KvCache, Peak, CudaGraphs]);
     }
@@ -743,22 +751,6 @@ fn newer(deployment: &Deployment) -> Option<(String, String)> {
 fn is_mxfp4(model: &Model, deployment: &Deployment) -> bool {
     let named = deployment.quantization.as_deref().or(model.quant_method());
     named.is_some_and(|n| n.to_ascii_lowercase().contains("mxfp4"))
-}
-
-/// A model with a head that classifies or embeds: no cache is sized as for text that is generated.
-fn is_pooling(model: &Model) -> bool {
-    let names = text_value(&model.config, "architectures").and_then(Value::as_array);
-    let ends = [
-        "ForSequenceClassification",
-        "ForTokenClassification",
-        "EmbeddingModel",
-        "ForRewardModel",
-    ];
-    names
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .any(|n| ends.iter().any(|e| n.ends_with(e)))
 }
 
 /// Whether a deployment fits where not all of it is modelled. `point` is by the figures that are computed; `least_exceeds`:

@@ -8,6 +8,9 @@ use super::{Deployment, EngineId, Model, Version, weights::Weights};
 /// Versions before this one sample with FlashInfer wherever it is installed.
 const ASKS_FOR_FLASHINFER: Version = Version::new(0, 11, 1);
 
+/// The first of the releases that were read with `--language-model-only`.
+const LANGUAGE_ONLY: Version = Version::new(0, 20, 0);
+
 pub(super) fn of(
     model: &Model,
     deployment: &Deployment,
@@ -21,6 +24,16 @@ pub(super) fn of(
             "the model reads images: its encoder is counted for the largest that its family's processor lets through"
                 .into(),
         );
+    }
+    let unknown = matches!(activation.encoder, Encoder::Unknown | Encoder::Undescribed);
+    if unknown && deployment.engine == EngineId::Vllm {
+        warnings.push(format!(
+            "the encoder is what is unknown: {} leaves it out, for text alone",
+            match vllm::version(deployment) >= LANGUAGE_ONLY {
+                true => "--language-model-only",
+                false => "--limit-mm-per-prompt '{\"image\": 0, \"video\": 0}'",
+            }
+        ));
     }
     warnings.extend(llama_cpp::source_of_context(deployment, settings));
     warnings.extend(llama_cpp::dropped_cache_type(model, deployment));

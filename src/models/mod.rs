@@ -76,7 +76,10 @@ pub fn find_with(wanted: &str, reach: &Reach<'_>) -> Result<Found, Failure> {
     }
 }
 
-fn of_hub(name: &str, facts: Facts) -> Found {
+fn of_hub(name: &str, mut facts: Facts) -> Found {
+    if relatives::does_pool(name) {
+        mark_as_embedding(&mut facts.config);
+    }
     Found {
         name: name.to_owned(),
         source: facts.source(),
@@ -106,6 +109,11 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
             }),
             _ => from_file(wanted, path),
         };
+    }
+    if let Some(local) = relatives::without_cloud(wanted) {
+        let what =
+            format!("`{wanted}` runs on Ollama's own servers: it takes no memory of a GPU here");
+        return Err(Failure::usage(what).hint(format!("`{local}` is what runs here")));
     }
     if let Some(snapshot) = cache.and_then(|c| cache::snapshot(c, wanted)) {
         if let Some(found) = in_folder(wanted, &snapshot)? {
@@ -179,12 +187,16 @@ fn remove_format(config: &mut Value) {
 
 /// What embeds or scores has the geometry without an output layer.
 fn remove_output(config: &mut Value) {
+    mark_as_embedding(config);
     each_part(config, |part| {
         part.insert("tie_word_embeddings".into(), true.into());
-        part.insert(
-            "architectures".into(),
-            serde_json::json!(["EmbeddingModel"]),
-        );
+    });
+}
+
+fn mark_as_embedding(config: &mut Value) {
+    let architectures = || serde_json::json!(["EmbeddingModel"]);
+    each_part(config, |part| {
+        part.insert("architectures".into(), architectures());
     });
 }
 
@@ -213,6 +225,10 @@ fn in_folder(name: &str, folder: &Path) -> Result<Option<Found>, Failure> {
     let Some(mut config) = json::read(&path)? else {
         return Ok(None);
     };
+    // Sentence Transformers' list of modules: vLLM embeds with a model that has one.
+    if folder.join("modules.json").is_file() {
+        mark_as_embedding(&mut config);
+    }
     let quantised = json::read(&folder.join("hf_quant_config.json"))?;
     if let (Some(quantised), Some(fields)) = (quantised, config.as_object_mut()) {
         fields.entry("hf_quant_config").or_insert(quantised);

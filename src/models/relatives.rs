@@ -164,9 +164,18 @@ fn without_owner(name: &str) -> Option<&str> {
     name.split_once('_').map(|(_, name)| name)
 }
 
-/// The quantisation that it states.
+/// The quantisation that it states; files of Ollama's library have one of their own.
 pub fn own_quantization(wanted: &str) -> Option<String> {
+    if read_name(wanted).is_some_and(|read| read.is_tag) {
+        return None;
+    }
     own_facts(wanted).find_map(|own| own.quantization.clone())
+}
+
+/// The tag without `-cloud`, which names a model on Ollama's own servers: `gpt-oss:120b` of `gpt-oss:120b-cloud`.
+pub fn without_cloud(wanted: &str) -> Option<&str> {
+    let local = wanted.strip_suffix("cloud")?.strip_suffix(['-', ':'])?;
+    (wanted.contains(':') && !local.is_empty()).then_some(local)
 }
 
 /// Whether a name is that of a model which embeds or scores.
@@ -441,6 +450,18 @@ mod tests {
         assert_eq!(own_length("Qwen/Qwen3-30B-A3B"), None);
         // Ollama's deepseek-r1 is another one.
         assert_eq!(own_length("DeepSeek-R1"), None);
+    }
+
+    #[test]
+    fn a_tag_of_ollamas_cloud_names_what_runs_here() {
+        assert_eq!(without_cloud("gpt-oss:120b-cloud"), Some("gpt-oss:120b"));
+        assert_eq!(without_cloud("glm-4.6:cloud"), Some("glm-4.6"));
+        assert_eq!(without_cloud("acme/model-cloud"), None);
+        assert_eq!(without_cloud("qwen3:8b"), None);
+        // Its own quantisation is that of the hub's files.
+        assert_eq!(named_quantization("devstral-small-2:24b"), None);
+        let hub = "mistralai/Devstral-Small-2-24B-Instruct-2512";
+        assert_eq!(named_quantization(hub).as_deref(), Some("fp8_tensor"));
     }
 
     #[test]

@@ -455,7 +455,8 @@ impl GpuGroup {
             .version
             .is_none_or(|v| v >= Version::new(0, 11, 0));
         let free = deployment.kv_cache_memory.is_none() && self.planned_models.len() > 1;
-        let cache = step.pool.filter(|_| has && free && step.fits());
+        let made = |pool: &u64| *pool > 0 && has && free && step.fits();
+        let cache = step.pool.filter(made);
         let reason = match asked.estimated(deployment) {
             Err(why) => Some(why.what),
             Ok(estimate) if !step.fits() => {

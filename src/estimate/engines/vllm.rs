@@ -4,8 +4,10 @@ use super::{Settings, gpu_model};
 use crate::catalog::GpuModel;
 use crate::engine::vllm::default_utilization;
 use crate::estimate::{
-    Deployment, EngineId, Mixer, Model, Version, arithmetic::product, speculation,
+    Deployment, EngineId, Mixer, Model, Version, arithmetic::product, encoder, pool::compressed,
+    pooling, speculation,
 };
+use std::collections::BTreeMap;
 
 /// The newest version with known rules.
 pub const NEWEST: Version = Version::new(0, 33, 0);
@@ -153,6 +155,12 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
     let mut sequences = deployment.max_seqs.unwrap_or(sequences).max(1);
     let batched_tokens = deployment.max_batched_tokens.unwrap_or_else(|| {
         let ceiling = max_model_len.map_or(u64::MAX, |len| len.saturating_mul(sequences));
+        // What is read whole is not split into chunks: a step has room for the longest.
+        let tokens = match max_model_len.filter(|_| pooling::keeps_nothing(model, deployment)) {
+            Some(longest) if v < Version::new(0, 12, 0) => longest,
+            Some(longest) => tokens.max(longest),
+            None => tokens.max(encoder::least_step(model, deployment)),
+        };
         if v0 { tokens } else { tokens.min(ceiling) }
     });
     sequences = sequences.min(batched_tokens.max(1));
@@ -165,7 +173,11 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
         block: deployment
             .block_size
             .filter(|b| *b > 0)
-            .unwrap_or(if model.is_latent() && !v0 { 64 } else { 16 }),
+            .unwrap_or(match model.mixers.first() {
+                Some(Mixer::Compressed { .. }) => compressed::BLOCK,
+                _ if model.is_latent() && !v0 => 64,
+                _ => 16,
+            }),
         max_model_len,
         eager: deployment.eager.unwrap_or(false),
         batch_known: deployment.max_batched_tokens.is_some() && deployment.max_seqs.is_some(),
@@ -195,6 +207,48 @@ fn v0_tokens(v: Version, max_model_len: Option<u64>) -> u64 {
     } else {
         len.max(2048)
     }
+}
+
+/// Which CUDA graphs are asked for; none of them: as vLLM chooses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GraphsAsked {
+    /// `cudagraph_mode`, in small letters.
+    pub mode: Option<String>,
+    /// Tokens of each.
+    pub sizes: Option<Vec<u64>>,
+    /// Tokens of the largest.
+    pub largest: Option<u64>,
+}
+
+impl GraphsAsked {
+    /// By a server's flags, with `--compilation-config` in its parts. `-O1` is in pieces alone (vLLM 0.20 and 0.33,
+    /// config/vllm.py, OPTIMIZATION_LEVEL_01).
+    pub fn read(values: &BTreeMap<String, String>) -> GraphsAsked {
+        let value = |name: &str| values.get(name).map(|v| v.trim().to_ascii_lowercase());
+        let either =
+            |name: &str| value(&format!("compilation_config.{name}")).or_else(|| value(name));
+        let first =
+            (value("optimization_level").as_deref() == Some("1")).then(|| "piecewise".into());
+        let listed = either("cudagraph_capture_sizes");
+        GraphsAsked {
+            mode: value("compilation_config.cudagraph_mode").or(first),
+            sizes: listed.and_then(|text| numbers(&text)),
+            largest: either("max_cudagraph_capture_size").and_then(|text| text.parse().ok()),
+        }
+    }
+
+    /// Whether any is.
+    pub fn is_any(&self) -> bool {
+        *self != GraphsAsked::default()
+    }
+}
+
+/// The numbers of a list, `1 2 4` or `[1, 2, 4]`.
+fn numbers(text: &str) -> Option<Vec<u64>> {
+    let words = text.split(|c: char| c.is_whitespace() || "[],".contains(c));
+    let listed = words.filter(|word| !word.is_empty());
+    let all: Option<Vec<u64>> = listed.map(|word| word.parse().ok()).collect();
+    all.filter(|all| !all.is_empty())
 }
 
 /// Sizes of CUDA graphs: how many are captured piece by piece, how many whole, and the largest in tokens.
@@ -228,6 +282,7 @@ pub fn captures(model: &Model, deployment: &Deployment, settings: &Settings) -> 
             largest: 512,
         };
     }
+    let asked = &deployment.graphs;
     // A sequence of a decoding step has its own token and those that are verified with it.
     let decoding = product([settings.sequences, 1 + speculation::tokens(deployment)]);
     let widest = if model.kind == "gpt_oss" {
@@ -235,10 +290,25 @@ pub fn captures(model: &Model, deployment: &Deployment, settings: &Settings) -> 
     } else {
         decoding.saturating_mul(2).min(512)
     };
+    let listed = asked.sizes.as_ref().and_then(|sizes| sizes.iter().max());
+    let widest = listed.copied().or(asked.largest).unwrap_or(widest);
     let largest = widest.min(settings.batched_tokens);
+    let count = |most: u64| match &asked.sizes {
+        Some(listed) => listed.iter().filter(|size| **size <= most).count() as u64,
+        None => sizes(most),
+    };
+    let (all, decode) = (count(largest), count(largest.min(decoding)));
+    let (piecewise, full) = match asked.mode.as_deref() {
+        // Attention stays out of the graphs of what pools.
+        _ if pooling::is_computed(model, deployment) => (all, 0),
+        Some("piecewise" | "1") => (all, 0),
+        Some("full" | "2") => (0, all),
+        Some("full_decode_only") => (0, decode),
+        _ => (all, decode),
+    };
     Captures {
-        piecewise: sizes(largest),
-        full: sizes(largest.min(decoding)),
+        piecewise,
+        full,
         largest,
     }
 }
@@ -267,5 +337,51 @@ mod tests {
         assert_eq!(sizes(256), 35);
         assert_eq!(sizes(1), 1);
         assert_eq!(sizes(0), 0);
+    }
+
+    #[test]
+    fn graphs_are_those_that_are_asked_for() {
+        let config = serde_json::json!({
+            "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+            "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 128_256, "max_position_embeddings": 8192,
+        });
+        let model = crate::estimate::model::from_config("llama", &config, "test").unwrap();
+        let of = |flags: &[(&str, &str)]| {
+            let flags = flags
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+            let mut d = Deployment::with_defaults(EngineId::Vllm);
+            (d.max_seqs, d.max_batched_tokens) = (Some(128), Some(8192));
+            d.graphs =
+                GraphsAsked::read(&crate::estimate::unmodelled::with_parts(&flags.collect()));
+            let c = captures(&model, &d, &settings(&model, &d));
+            (c.piecewise, c.full, c.largest)
+        };
+        assert_eq!(of(&[]), (35, 19, 256));
+        assert_eq!(
+            of(&[("compilation_config", r#"{"cudagraph_mode": "PIECEWISE"}"#)]),
+            (35, 0, 256)
+        );
+        assert_eq!(of(&[("optimization_level", "1")]), (35, 0, 256));
+        assert_eq!(
+            of(&[("compilation_config.cudagraph_mode", "FULL_DECODE_ONLY")]),
+            (0, 19, 256)
+        );
+        assert_eq!(
+            of(&[("compilation_config.cudagraph_mode", "full")]),
+            (0, 35, 256)
+        );
+        assert_eq!(
+            of(&[(
+                "compilation_config",
+                r#"{"cudagraph_capture_sizes": [1, 8, 64, 200]}"#
+            )]),
+            (4, 3, 200)
+        );
+        assert_eq!(
+            of(&[("cudagraph_capture_sizes", "1 8 64 200")]),
+            (4, 3, 200)
+        );
+        assert_eq!(of(&[("max_cudagraph_capture_size", "16")]), (5, 5, 16));
     }
 }

@@ -207,7 +207,7 @@ fn one_layer(
 ) -> Result<(), Unknown> {
     match layer.mixer {
         Mixer::Attention { .. } => attention::attention(t, f, i.into(), layer),
-        Mixer::NotCounted => compressed::tensors(t, f, i)?,
+        Mixer::Compressed { .. } => compressed::tensors(t, f, i)?,
         Mixer::Latent { rank, rope, index } => {
             attention::latent(t, f, rank, rope, index)?;
         }

@@ -11,14 +11,45 @@ use super::{Mixer, Split};
 use crate::estimate::Unknown;
 use serde_json::Value;
 
-/// All layers. What they keep for a token is not counted.
-pub(super) fn layers(f: &Facts<'_>) -> Vec<Layer> {
+/// Tokens of a window where the configuration names none (vLLM, models/deepseek_v4).
+const WINDOW: u64 = 128;
+
+/// All layers.
+///
+/// # Errors
+/// When a ratio makes no sense.
+pub(super) fn layers(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
+    let v = &f.view;
+    let window = v.tokens(&["sliding_window"])?.unwrap_or(WINDOW);
+    let own = v.count(&["index_head_dim"])?;
     (0..f.layers)
-        .map(|_| Layer {
-            heads: f.heads,
-            ..Layer::from(Mixer::NotCounted)
+        .map(|i| {
+            let ratio = ratio(f, i)?;
+            Ok(Layer {
+                heads: f.heads,
+                ..Layer::from(Mixer::Compressed {
+                    ratio,
+                    dim: f.head_dim,
+                    index: own.filter(|_| ratio == 4),
+                    window,
+                })
+            })
         })
         .collect()
+}
+
+/// Tokens of a key of layer `i`.
+fn ratio(f: &Facts<'_>, i: u64) -> Result<u64, Unknown> {
+    let ratios = f.view.per_layer("compress_ratios", f.layers)?;
+    let ratio = ratios
+        .and_then(|r| r.get(i as usize))
+        .and_then(Value::as_u64);
+    match ratio.unwrap_or(0) {
+        ratio if ratio > 1 << 20 => Err(Unknown::new(format!(
+            "`compress_ratios` has {ratio}: more than any model has"
+        ))),
+        ratio => Ok(ratio),
+    }
 }
 
 /// The tensors of layer `i` but its experts.
@@ -41,17 +72,8 @@ pub(super) fn tensors(t: &mut Table, f: &Facts<'_>, i: u32) -> Result<(), Unknow
     t.linear("o_a", groups * rank, wide / groups, Split::Columns);
     t.linear("o_b", h, groups * rank, Split::Rows);
     t.float32("sinks", f.heads, 1, Split::Columns);
-    let ratios = v.per_layer("compress_ratios", f.layers)?;
-    let ratio = ratios
-        .and_then(|r| r.get(i as usize))
-        .and_then(Value::as_u64);
-    match ratio.unwrap_or(0) {
+    match ratio(f, i.into())? {
         0 => {}
-        ratio if ratio > 1 << 20 => {
-            return Err(Unknown::new(format!(
-                "`compress_ratios` has {ratio}: more than any model has"
-            )));
-        }
         // Windows that overlap take twice the width.
         4 => {
             compressor(t, f, 2 * f.head_dim, f.head_dim, 4);

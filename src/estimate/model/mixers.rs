@@ -49,7 +49,7 @@ pub(super) fn layers(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
     let v = &f.view;
     let mut layers = match f.family.pattern {
         Pattern::Latent => every(f, |i| latent_at(f, i).map(Layer::from))?,
-        Pattern::Compressed => super::compressed::layers(f),
+        Pattern::Compressed => super::compressed::layers(f)?,
         Pattern::Jamba => {
             let period = v.count(&["attn_layer_period"])?.unwrap_or(8).max(1);
             let offset = v.count(&["attn_layer_offset"])?.unwrap_or(4);

@@ -159,9 +159,17 @@ pub enum Mixer {
         /// Values of a head.
         head_dim: u64,
     },
-    /// Keeps something for each token that is not counted here (DeepSeek V4's compressed keys):
-    /// the cache of such a model is unknown.
-    NotCounted,
+    /// DeepSeek V4: a window of tokens, and one key for each `ratio` tokens, where that is more than 1.
+    Compressed {
+        /// Tokens of a key; 0 and 1: the window alone.
+        ratio: u64,
+        /// Values of a key, which is the value too.
+        dim: u64,
+        /// Values of a key of the indexer, where there is one.
+        index: Option<u64>,
+        /// Tokens of the window.
+        window: u64,
+    },
     /// Nothing is kept: a layer of only an MLP, a replaced or a left-out attention.
     None,
 }
@@ -229,11 +237,11 @@ pub enum Split {
 
 impl Mixer {
     /// Bytes that one token adds on one GPU without any parallelism, while no window is full;
-    /// `None` where they are not counted. An indexer's key is kept in 8 bits with a scale of 4 bytes
+    /// `None` where that is no whole number. An indexer's key is kept in 8 bits with a scale of 4 bytes
     /// whatever the others' type is.
     pub fn cache_bytes_per_token(&self, value_bytes: u64) -> Option<u64> {
         match self {
-            Mixer::NotCounted => None,
+            Mixer::Compressed { .. } => None,
             Mixer::Attention {
                 kv_heads,
                 key_dim,

@@ -74,7 +74,8 @@ pub(super) fn recurrent(t: &mut Table, f: &Facts<'_>, mixer: &Mixer) -> Result<(
             t.linear("out_proj", h, inner, Split::Rows);
             t.split_vector("lnorm", inner, Split::Columns);
         }
-        Mixer::Attention { .. } | Mixer::Latent { .. } | Mixer::NotCounted | Mixer::None => {}
+        Mixer::Attention { .. } | Mixer::Latent { .. } | Mixer::Compressed { .. } | Mixer::None => {
+        }
     }
     Ok(())
 }

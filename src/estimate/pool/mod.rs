@@ -1,5 +1,6 @@
 //! The cache as an engine lays it out in some bytes: blocks, tokens, and how many requests of a length it holds.
 
+pub mod compressed;
 mod grouped;
 
 use super::{
@@ -7,7 +8,7 @@ use super::{
     engines::{self, Settings, sglang},
     kv::{self, Cache},
     model::Window,
-    speculation,
+    pooling, speculation,
 };
 use crate::estimate::arithmetic::{product, sum};
 use grouped::{Grouped, Kept};
@@ -69,6 +70,8 @@ enum Printed {
     Blocks,
     /// The requests of full length that fit, times that length: vLLM from 0.20.1.
     Requests,
+    /// None: nothing is kept, and a step has so many requests.
+    Nothing(u64),
 }
 
 /// A cache of some size.
@@ -90,10 +93,13 @@ impl Layout {
         settings: &Settings,
         cache: &Cache,
     ) -> Result<Layout, Unknown> {
+        if pooling::keeps_nothing(model, deployment) {
+            return Ok(Self::nothing(settings));
+        }
         if cache.layers.is_empty() && cache.states.is_empty() {
             return Err(Unknown::new(match deployment.gpu_layers {
                 Some(0 | 1) => "no layer with a cache is on the GPU (--n-gpu-layers)",
-                _ => "the model keeps no cache per token",
+                _ => "a runner that pools (embeddings, scores) is not modelled here",
             }));
         }
         let cells = deployment.engine.takes_what_is_asked();
@@ -107,6 +113,24 @@ impl Layout {
         }
         layout.dcp = deployment.dcp.max(1);
         Ok(layout)
+    }
+
+    /// Of no bytes.
+    fn nothing(settings: &Settings) -> Layout {
+        Layout {
+            block_tokens: settings.block,
+            block_bytes: 0,
+            groups: 0,
+            needs: Vec::new(),
+            dcp: 1,
+            printed: Printed::Nothing(settings.sequences),
+            batched: settings.batched_tokens,
+        }
+    }
+
+    /// Whether no token needs any of it.
+    pub fn keeps_nothing(&self) -> bool {
+        matches!(self.printed, Printed::Nothing(_))
     }
 
     /// One group of all layers, each as if every token were kept.
@@ -190,6 +214,10 @@ impl Layout {
         cache: &Cache,
     ) -> Result<Layout, Unknown> {
         let version = engines::vllm::version(deployment);
+        if let Some(mut layout) = compressed::layout(model, deployment, settings) {
+            layout.printed = Printed::Requests;
+            return Ok(layout);
+        }
         let grouped = if engines::vllm::hybrid(model, deployment) || !cache.states.is_empty() {
             Grouped::of(
                 cache,
@@ -250,7 +278,10 @@ impl Layout {
 
     /// What `bytes` hold; `longest` is `max_model_len`, which vLLM's printed figure depends on from 0.20.1.
     pub fn pool(&self, bytes: u64, longest: Option<u64>) -> Pool {
-        let blocks = bytes / self.block_bytes.max(1);
+        let blocks = match self.printed {
+            Printed::Nothing(requests) => requests,
+            _ => bytes / self.block_bytes.max(1),
+        };
         let in_blocks = product([(blocks / self.groups.max(1)), self.block_tokens, self.dcp]);
         let tokens = match (self.printed, longest) {
             (Printed::Requests, Some(longest)) if longest > 0 => {
@@ -258,6 +289,7 @@ impl Layout {
                 let product = u128::from(blocks) * u128::from(longest);
                 u64::try_from(product / u128::from(self.blocks_of(longest))).unwrap_or(u64::MAX)
             }
+            (Printed::Nothing(_), _) => 0,
             _ => in_blocks,
         };
         Pool {

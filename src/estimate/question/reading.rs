@@ -148,7 +148,7 @@ impl Reading {
             least_cache: estimate.least_cache(deployment),
             more_graphs: more_graphs(deployment, estimate),
             lacks_graphs: estimate.lacks_graphs,
-            extrapolated: bands::has_few_runs(deployment),
+            extrapolated: bands::has_few_runs(model, deployment),
             unmeasured: bands::has_no_runs(deployment),
             pool_high: pool_high(deployment, estimate),
             refused: estimate.refused,

@@ -136,9 +136,10 @@ fn parts_of_models_that_are_not_modelled_are_named() {
         of(json!({"audio_config": {"hidden_size": 1024}})),
         "the audio tower"
     );
-    assert!(
-        of(json!({"architectures": ["LlamaForSequenceClassification"]})).starts_with("a runner")
-    );
+    let scores = json!({"architectures": ["LlamaForSequenceClassification"]});
+    assert_eq!(of(scores.clone()), "");
+    let sglang = on(EngineId::Sglang, "H100", 79);
+    assert!(named(&model(scores), &sglang).contains("a runner"));
     let delta = json!({
         "model_type": "qwen3_next", "hidden_size": 2048, "intermediate_size": 5120, "num_hidden_layers": 8,
         "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "vocab_size": 151936,
@@ -315,9 +316,9 @@ fn keys_of_a_case_that_move_memory_are_named() {
         let found = besides(line).unmodelled;
         found.into_iter().map(|u| u.name).collect::<Vec<_>>()
     };
-    let case = json!({"id": "a", "config": "m", "note": "n", "tags": ["x"], "max_num_seqs": 4, "runner": "pooling",
+    let case = json!({"id": "a", "config": "m", "note": "n", "tags": ["x"], "max_num_seqs": 4, "num_gpu_blocks_override": 4,
         "speculative": {"method": "mtp", "num_speculative_tokens": 2}, "language_model_only": true});
-    assert_eq!(of(case.clone()), ["--runner"]);
+    assert_eq!(of(case.clone()), ["--num-gpu-blocks-override"]);
     let computed = besides(case).speculation.unwrap();
     assert_eq!(
         (computed.proposer, computed.tokens),

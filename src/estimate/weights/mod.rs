@@ -11,7 +11,7 @@ pub use stored::from_headers;
 use super::format::Scheme;
 use super::headers::Headers;
 use super::term::{Band, Component, Term};
-use super::{Deployment, EngineId, Model, Unknown, unmodelled};
+use super::{Deployment, EngineId, Model, Unknown, speculation, unmodelled};
 use plan::{Allocation, Context, Made};
 use serde_json::{Map, Value, json};
 use shard::Shards;
@@ -75,6 +75,16 @@ pub struct Part {
 }
 
 impl Weights {
+    /// Lets the interval hold the heads of drafts that are narrower and wider than is usual.
+    pub(super) fn open_head(&mut self, context: &Context<'_>) {
+        let head = speculation::head_bytes(context.model, context.deployment, context.value_bytes);
+        if let Some([least, usual, most]) = head {
+            self.band.low = self.band.low.saturating_sub(usual - least);
+            self.band.high = self.band.high.saturating_add(most - usual);
+            self.band.cases = 0;
+        }
+    }
+
     /// As a term of an estimate.
     pub fn term(&self) -> Term {
         let mut inputs = Map::new();
@@ -134,6 +144,7 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Weights, Unknown> {
         Trust::Plain
     };
     weights.band = trust.band(weights.bytes);
+    weights.open_head(&context);
     weights.warnings.extend(scheme.warnings.iter().cloned());
     if model.tied && !scheme.is_plain() && scheme.file_type.is_none() {
         let note = "some quantised copies of models with a tied output layer store it separately: give the folder to read the files";

@@ -7,8 +7,9 @@ use super::runtime;
 use super::shard::{Shape, Shards};
 use crate::estimate::{
     arithmetic::{product, sum},
+    encoder,
     engines::llama_cpp,
-    speculation,
+    pooling, speculation,
 };
 use serde_json::Value;
 use std::ops::Range;
@@ -121,7 +122,8 @@ impl Context<'_> {
             made.extend(copy.map(|bytes| Allocation::plain("absorbed", bytes)));
         }
         if last {
-            let tail = tensors.iter().filter(outside).filter(|t| is_last(t.role));
+            let here = |t: &&Tensor| is_last(t.role) && !self.drops(t.role);
+            let tail = tensors.iter().filter(outside).filter(here);
             made.extend(tail.map(|t| self.allocation(t)));
             if self.model.tied && !first {
                 let embed = tensors.iter().find(|t| t.role == "embed");
@@ -135,6 +137,10 @@ impl Context<'_> {
     /// The layers that predict further tokens, where the engine speculates with them. vLLM lets them use the model's
     /// embedding and output layer (v1/spec_decode); SGLang loads another of each before it does.
     pub fn predictor(&self) -> Vec<Allocation> {
+        let head = speculation::head_bytes(self.model, self.deployment, self.value_bytes);
+        if let Some([_, usual, _]) = head {
+            return vec![Allocation::plain("draft_head", usual)];
+        }
         if !speculation::loads_predictor(self.deployment) {
             return Vec::new();
         }
@@ -155,6 +161,12 @@ impl Context<'_> {
     pub fn on_host(&self, role: &str) -> bool {
         let llama_cpp = self.deployment.engine == EngineId::LlamaCpp;
         llama_cpp && !self.model.tied && matches!(role, "embed" | "pos_embed")
+    }
+
+    /// Whether it is an output layer, which what pools does not load (vLLM, model_executor/models/adapters.py).
+    pub fn drops(&self, role: &str) -> bool {
+        matches!(role, "lm_head" | "lm_head_bias")
+            && pooling::is_computed(self.model, self.deployment)
     }
 
     /// Keys that are values too (Gemma 4) are loaded once as each (vLLM 0.33, models/gemma4.py).
@@ -303,6 +315,7 @@ impl Context<'_> {
         });
         self.shards.tp > 1
             && self.deployment.engine == EngineId::Vllm
+            && !encoder::is_whole(self.model, self.deployment)
             && heads.is_none_or(|n| n % self.shards.tp == 0)
     }
 }

@@ -54,6 +54,7 @@ pub fn from_headers(
     });
     weights.from_files = true;
     weights.band = Trust::Files.band(weights.bytes);
+    weights.open_head(&context);
     weights.warnings.append(&mut reading.warnings);
     let weigh = |all: &Deployment| from_headers(model, headers, all);
     Ok(with_host_experts(weights, deployment, &weigh))
@@ -103,6 +104,7 @@ impl<'a> Reading<'a> {
                 Found::Draft => drafts = drafts.saturating_add(stored.bytes),
                 // The engine uses the embedding.
                 Found::Here(place) if place.role == "lm_head" && model.tied && !headers.gguf => {}
+                Found::Here(place) if context.drops(place.role) => {}
                 Found::Here(place) => {
                     let known = Known { stored, place };
                     match place.layer {
