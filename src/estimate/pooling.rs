@@ -143,6 +143,11 @@ mod tests {
             (found.fits, found.total.clone()),
             (Some(true), Ok(sum(&found)))
         );
+        // BGE-base printed 1.36 GiB of graphs on an RTX 5090 with vLLM 0.28.
+        let mut terms = found.terms.iter();
+        let graphs = terms.find(|t| t.component == Component::CudaGraphs);
+        let high = graphs.and_then(|t| t.band.as_ref()).unwrap().high;
+        assert!(high > GIB * 4 / 3, "{high}");
         // As many requests as a step has, each as long as the longest.
         assert_eq!(found.max_concurrency, Ok(256.0));
         assert_eq!(found.settings.batched_tokens, 8194);
@@ -199,7 +204,7 @@ mod tests {
                 "{flags:?}"
             );
             let less = |part| plain.bytes(part).unwrap() - found.bytes(part).unwrap();
-            assert_eq!(less(Component::Weights) >> 20, 151_680 * 1024 * 2 >> 20);
+            assert_eq!(less(Component::Weights) >> 20, (151_680 * 1024 * 2) >> 20);
             assert!(less(Component::Activation) > GIB / 4);
             assert!(found.bytes(Component::KvCache) > plain.bytes(Component::KvCache));
         }
