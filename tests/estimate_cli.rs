@@ -346,8 +346,11 @@ fn flags_that_are_not_modelled_are_named_and_do_not_fit_for_sure() {
         ),
         (&["--no-such-flag", "3"], "--no-such-flag (unknown flag)"),
         (
-            &["--compilation-config", "{\"cudagraph_mode\":\"FULL\"}"],
-            "--compilation-config.cudagraph-mode",
+            &[
+                "--compilation-config",
+                "{\"pass_config\":{\"fuse_norm_quant\":true}}",
+            ],
+            "--compilation-config.pass-config",
         ),
     ] {
         let d = document(&words(flags));

@@ -116,7 +116,7 @@ fn a_service_that_cannot_be_estimated_is_counted_by_its_share_or_leaves_the_answ
         ("chat", "Qwen/Qwen3-8B --max-model-len 16384"),
         (
             "embed",
-            "Qwen/Qwen3-0.6B --runner pooling --gpu-memory-utilization 0.1",
+            "Qwen/Qwen3-0.6B --worker-cls my.Worker --gpu-memory-utilization 0.1",
         ),
     ]);
     let plan = planned(&file, &[]);
@@ -124,7 +124,7 @@ fn a_service_that_cannot_be_estimated_is_counted_by_its_share_or_leaves_the_answ
     let embed = &plan["shared"]["tenants"][0];
     assert!(embed["takes_bytes"].as_u64() > Some(8 << 30), "{embed}");
     assert!(
-        embed["reason"].as_str().unwrap().contains("--runner"),
+        embed["reason"].as_str().unwrap().contains("--worker-cls"),
         "{embed}"
     );
     let file = compose(&[("chat", "Qwen/Qwen3-8B"), ("other", "acme/unknown-7B")]);
