@@ -361,8 +361,8 @@ pub(super) fn status_word(status: Option<impl ToString>) -> String {
 fn failed_check(health: &Health) -> Option<String> {
     let last = health.log.as_ref()?.last()?;
     let failed = health.status == Some(HealthStatusEnum::UNHEALTHY) && last.exit_code != Some(0);
-    let output = failed.then_some(last.output.as_ref())??;
-    Some(format!("the health check failed: {}", output.trim()))
+    let output = last.output.as_deref().unwrap_or_default().trim();
+    failed.then(|| format!("the health check failed: {output}"))
 }
 
 fn health_status(health: Health) -> Option<HealthStatus> {

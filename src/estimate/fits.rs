@@ -1,7 +1,7 @@
 //! Whether a deployment starts and holds one request of its longest length, and why.
 
 use super::{
-    Deployment, EngineId, Estimate, Model, Unknown, Version,
+    Deployment, EngineId, Estimate, Mixer, Model, Unknown, Version,
     engines::{self, llama_cpp, vllm},
     non_torch,
     pool::Layout,
@@ -9,6 +9,24 @@ use super::{
     weights::shard,
 };
 use crate::wording::count_noun;
+
+/// The first release of vLLM in which Turing has no backend for a cache in fp8, as was read.
+const NO_FP8_CACHE_ON_TURING: Version = Version::new(0, 32, 0);
+
+/// The row of the least compute capability for a cache in fp8, where one is asked for.
+fn fp8_cache(model: &Model, deployment: &Deployment) -> Option<&'static str> {
+    let dtype = deployment.kv_dtype.as_deref()?;
+    let is_latent = |mixer: &Mixer| matches!(mixer, Mixer::Latent { .. });
+    if !dtype.starts_with("fp8") {
+        None
+    } else if model.mixers.iter().any(is_latent)
+        || unmodelled::computes_by_triton(deployment.engine, &model.kind)
+    {
+        Some("fp8_cache_triton")
+    } else {
+        (vllm::version(deployment) >= NO_FP8_CACHE_ON_TURING).then_some("fp8_cache")
+    }
+}
 
 /// Why it does not start whatever the memory is.
 pub(super) fn refusal(model: &Model, deployment: &Deployment) -> Option<String> {
@@ -28,13 +46,18 @@ pub(super) fn refusal(model: &Model, deployment: &Deployment) -> Option<String> 
     let engine = deployment.engine;
     let method = deployment.quantization.as_deref().or(model.quant_method());
     let dtype = deployment.dtype.as_deref().unwrap_or("auto");
-    for name in [Some("any"), method, Some(dtype)].into_iter().flatten() {
+    let cache = fp8_cache(model, deployment);
+    for name in [Some("any"), method, Some(dtype), cache]
+        .into_iter()
+        .flatten()
+    {
         let Some(least) = unmodelled::missing_compute(deployment, name) else {
             continue;
         };
         let gpu = engines::gpu_model(deployment)?;
         let (what, instead) = match name {
             "any" => (String::new(), "; llama.cpp and Ollama run on it"),
+            name if cache == Some(name) => (" for a KV cache in fp8 of this model".into(), ""),
             name => (format!(" for {name}"), ""),
         };
         return Some(format!(

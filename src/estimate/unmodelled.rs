@@ -239,6 +239,8 @@ struct WrittenEngine {
     #[serde(default)]
     least_compute: BTreeMap<String, f64>,
     #[serde(default)]
+    triton_attention: String,
+    #[serde(default)]
     no_float16: BTreeMap<String, String>,
     model: String,
     no_memory: String,
@@ -304,6 +306,12 @@ pub(super) fn missing_compute(deployment: &Deployment, name: &str) -> Option<f64
     let least = *engine_table(deployment.engine)?.least_compute.get(name)?;
     let own = engines::gpu_model(deployment)?.compute_capability()?;
     (own < least).then_some(least)
+}
+
+/// Whether the engine computes the attention of models of this kind by Triton on GPUs before Hopper.
+pub(super) fn computes_by_triton(engine: EngineId, kind: &str) -> bool {
+    let kinds = engine_table(engine).map_or("", |table| &table.triton_attention);
+    kinds.split_whitespace().any(|k| k == kind)
 }
 
 /// Whether the engine, which is vLLM, refuses to compute models of this kind in float16.

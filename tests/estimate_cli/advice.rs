@@ -192,3 +192,39 @@ fn only_gpus_that_have_nvlink_are_called_joined_by_it() {
         "{cards}\n{boards}"
     );
 }
+
+#[test]
+fn nothing_is_proposed_that_the_gpu_or_the_model_refuses() {
+    // Below compute capability 8.9 vLLM reads no cache in fp8 of latent attention, Gemma 4 and gpt-oss.
+    for (gpu, line) in [
+        ("RTX 3090", "vllm serve deepseek-ai/DeepSeek-V2-Lite-Chat"),
+        ("A100-80GB", "vllm serve google/gemma-4-31B-it"),
+    ] {
+        let fp8 = format!("{line} --kv-cache-dtype fp8 --max-model-len 4096");
+        let (page, _) = asked_again(gpu, &fp8);
+        let verdict = page["verdict"].as_str().unwrap();
+        assert!(verdict.starts_with("Does not start"), "{line}: {verdict}");
+        let (_, again) = asked_again(gpu, line);
+        assert!(
+            again.iter().all(|(setting, _)| !setting.contains("fp8")),
+            "{again:?}"
+        );
+    }
+    // Qwen3-14B has 40,960 positions.
+    let line = "vllm serve Qwen/Qwen3-14B --max-model-len 131072";
+    let (_, again) = asked_again("L40S", line);
+    let lengths: Vec<u64> = again
+        .iter()
+        .filter_map(|(setting, _)| setting.strip_prefix("--max-model-len ")?.parse().ok())
+        .collect();
+    assert_eq!(lengths, [40_960], "{again:?}");
+}
+
+#[test]
+fn a_flag_that_may_lower_what_is_needed_leaves_the_answer_open() {
+    let line = "vllm serve Qwen/Qwen3-VL-8B-Instruct --limit-mm-per-prompt {\"image\":1} --max-model-len 8192";
+    let (page, _) = asked_again("L4", line);
+    assert_eq!(page["fits"], Value::Null);
+    let verdict = page["verdict"].as_str().unwrap();
+    assert!(verdict.starts_with("Unknown"), "{verdict}");
+}

@@ -174,7 +174,8 @@ impl Reading {
         } else {
             let pool = estimate.pool.as_ref().map_err(Clone::clone)?.bytes;
             let at_once = estimate.max_concurrency.clone()?;
-            if estimate.fits.is_none() && at_once >= 1.0 {
+            // What is not modelled may also take less.
+            if estimate.fits.is_none() && (at_once >= 1.0 || !is_settled) {
                 return Err(Unknown::new(estimate.reason.clone()));
             }
             let refused = estimate.fits == Some(false) && at_once >= 1.0;

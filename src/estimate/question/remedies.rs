@@ -278,7 +278,9 @@ impl Search<'_> {
             ..asked.clone()
         };
         let present = estimate(self.model, asked).settings.max_model_len?;
-        let shorter = present.checked_sub(1)? / whole;
+        // Most engines refuse a length beyond the model's positions.
+        let most = self.model.max_positions.unwrap_or(u64::MAX);
+        let shorter = present.checked_sub(1)?.min(most) / whole;
         let fits = |n| Ok::<_, Unknown>(self.fits(&with(n)));
         let n = largest(LEAST_TOKENS / whole, shorter, fits).ok()??;
         let tokens = (n * whole).to_string();
