@@ -192,7 +192,7 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
         Failure::environment(format!("cannot read `{what}`"))
             .hint("name a log, the folder of a capture, or an archive of `why --bundle`")
     };
-    let mut complaints = Vec::new();
+    let mut docker_errors = Vec::new();
     let facts = match &args.facts {
         None => CaseFacts::default(),
         Some(file) => {
@@ -218,7 +218,7 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
             }
             match InspectedContainer::from_document(&document) {
                 Some(container) => {
-                    complaints = container.complaints.clone();
+                    docker_errors = container.docker_errors.clone();
                     facts_of_inspection(&container)
                 }
                 None => CaseFacts::from_document(&document)
@@ -233,8 +233,8 @@ fn read_log(args: &WhyArgs) -> anyhow::Result<Evidence> {
             .into());
     }
     let mut evidence = Evidence::new(facts, args.bundle.is_some());
-    for complaint in complaints {
-        evidence.take(EvidenceSource::Docker, complaint.as_bytes());
+    for error in docker_errors {
+        evidence.take(EvidenceSource::Docker, error.as_bytes());
     }
     let reader: Box<dyn Read> = if args.named() == "-" {
         Box::new(std::io::stdin().lock())

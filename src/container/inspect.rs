@@ -41,9 +41,9 @@ pub struct InspectedContainer {
     /// Id of the container that owns its pid namespace (`--pid=container:`): it ends with that
     /// container's first process.
     pub lives_in: Option<String>,
-    /// What Docker holds against it: its reason for a start that failed, and what the last health
-    /// check printed that failed.
-    pub complaints: Vec<String>,
+    /// Failures that Docker recorded: of its start, and of the last health check with what it
+    /// printed.
+    pub docker_errors: Vec<String>,
     /// Exit code of its last life, while it waits for a restart or runs again.
     pub last_exit_code: Option<i64>,
 }
@@ -240,7 +240,7 @@ pub(super) fn parse_inspection(c: ContainerInspectResponse) -> InspectedContaine
         text.and_then(|t| parse_stamp(t.as_bytes()))
             .filter(|ns| *ns > 0)
     };
-    let complaints = (state.error.clone().into_iter().chain(failed_check))
+    let docker_errors = (state.error.clone().into_iter().chain(failed_check))
         .filter(|text| !text.trim().is_empty())
         .collect();
     let was_restarted = c.restart_count.unwrap_or_default() > 0 || status == "restarting";
@@ -304,7 +304,7 @@ pub(super) fn parse_inspection(c: ContainerInspectResponse) -> InspectedContaine
         check,
         cgroup_parent,
         lives_in,
-        complaints,
+        docker_errors,
         last_exit_code,
     }
 }

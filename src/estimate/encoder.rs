@@ -141,12 +141,11 @@ fn in_parts(
     let width = number(vision, "hidden_size").unwrap_or(0);
     let positions = number(vision, "position_embedding_size").unwrap_or(0);
     let one_hot = |rows: u64| product([rows, positions, 4 * 8]);
-    let (part, in_layers) = match vllm::version(deployment) >= Version::new(0, 21, 0) {
-        true => {
-            let gpu = deployment.gpu.as_ref();
-            (gpu.map_or(u64::MAX, |gpu| gpu.total / 10), rows)
-        }
-        false => (0, GEMMA4_FRAME),
+    let (part, in_layers) = if vllm::version(deployment) >= Version::new(0, 21, 0) {
+        let gpu = deployment.gpu.as_ref();
+        (gpu.map_or(u64::MAX, |gpu| gpu.total / 10), rows)
+    } else {
+        (0, GEMMA4_FRAME)
     };
     let results = product([rows, width, value]);
     let low = sum([left, product([GEMMA4_FRAME, layer])]);

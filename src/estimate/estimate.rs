@@ -405,9 +405,10 @@ fn of_release(
             component: Component::KvCache,
             at_least: None,
             bytes: pool.as_ref().map(|p| p.bytes).map_err(Clone::clone),
-            formula: match layout.as_ref().is_ok_and(Layout::keeps_nothing) {
-                true => "none: attention in both directions keeps nothing of a token".into(),
-                false => cache_formula(deployment),
+            formula: if layout.as_ref().is_ok_and(Layout::keeps_nothing) {
+                "none: attention in both directions keeps nothing of a token".into()
+            } else {
+                cache_formula(deployment)
             },
             inputs: cache_inputs(
                 &settings,

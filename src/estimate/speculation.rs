@@ -248,15 +248,20 @@ mod tests {
         assert!(open > 2 * 5120 * (2 * 248_320 - 32_000), "{open}");
     }
 
-    #[test]
-    fn a_head_is_as_large_as_those_that_are_published() {
-        // yuhuili/EAGLE3-LLaMA3.1-Instruct-8B: a layer of Llama 3.1 8B and 32,000 entries.
+    /// Llama 3.1 8B.
+    fn llama() -> Model {
         let config = json!({
             "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
             "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 128_256,
             "max_position_embeddings": 131_072,
         });
-        let llama = from_config("llama", &config, "test").unwrap();
+        from_config("llama", &config, "test").unwrap()
+    }
+
+    #[test]
+    fn a_head_is_as_large_as_those_that_are_published() {
+        // yuhuili/EAGLE3-LLaMA3.1-Instruct-8B: a layer of Llama 3.1 8B and 32,000 entries.
+        let llama = llama();
         let of = |tp, method| {
             let asked = Deployment {
                 tp,
@@ -275,12 +280,7 @@ mod tests {
 
     #[test]
     fn a_model_without_such_layers_is_not_answered() {
-        let config = json!({
-            "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
-            "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 128_256,
-            "max_position_embeddings": 131_072,
-        });
-        let llama = from_config("llama", &config, "test").unwrap();
+        let llama = llama();
         let found = estimate(&llama, &deployment(EngineId::Vllm, Some("mtp")));
         assert_eq!(found.fits, None);
         assert!(

@@ -29,9 +29,10 @@ pub(super) fn of(
     if unknown && deployment.engine == EngineId::Vllm {
         warnings.push(format!(
             "the encoder is what is unknown: {} leaves it out, for text alone",
-            match vllm::version(deployment) >= LANGUAGE_ONLY {
-                true => "--language-model-only",
-                false => "--limit-mm-per-prompt '{\"image\": 0, \"video\": 0}'",
+            if vllm::version(deployment) >= LANGUAGE_ONLY {
+                "--language-model-only"
+            } else {
+                "--limit-mm-per-prompt '{\"image\": 0, \"video\": 0}'"
             }
         ));
     }

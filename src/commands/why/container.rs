@@ -135,8 +135,8 @@ pub async fn diagnose_container(
     for line in &kernel.lines {
         evidence.take(EvidenceSource::Kernel, line.as_bytes());
     }
-    for complaint in &container.complaints {
-        evidence.take(EvidenceSource::Docker, complaint.as_bytes());
+    for error in &container.docker_errors {
+        evidence.take(EvidenceSource::Docker, error.as_bytes());
     }
     evidence.now.append(&mut now);
     evidence.unread.append(&mut unread);
