@@ -32,7 +32,7 @@ apt_install() { # PACKAGE...
     as_root apt-get update -qq >&2 || die "apt-get update failed"
     apt_updated=1
   fi
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" </dev/null >/dev/null \
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends "$@" </dev/null >/dev/null \
     || die "apt-get could not install: $*"
 }
 

@@ -46,6 +46,9 @@ pub struct GpuModel {
     /// Words of the name that a driver reports; all must be there.
     #[serde(rename = "match", skip_serializing)]
     words: Vec<String>,
+    /// Letters and figures of its names, small.
+    #[serde(skip)]
+    plain_names: Vec<String>,
 }
 
 impl GpuModel {
@@ -121,13 +124,9 @@ pub enum Link {
 }
 
 /// A name's letters and figures, small.
-fn plain_letters(name: &str) -> impl Iterator<Item = char> {
-    let kept = name.chars().filter(char::is_ascii_alphanumeric);
-    kept.map(|c| c.to_ascii_lowercase())
-}
-
 fn plain_name(name: &str) -> String {
-    plain_letters(name).collect()
+    let kept = name.chars().filter(char::is_ascii_alphanumeric);
+    kept.map(|c| c.to_ascii_lowercase()).collect()
 }
 
 /// The same without the maker's names before it.
@@ -143,11 +142,8 @@ fn short_name(name: &str) -> String {
 /// The model with exactly this name: a short name (`H100`, `RTX 4090`) or the catalog's name.
 fn exact_gpu<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
     let (plain, short) = (plain_name(name), short_name(name));
-    // An estimate asks some dozens of times: no name of the table is copied for it.
-    let is = |known: &str| {
-        plain_letters(known).eq(plain.chars()) || plain_letters(known).eq(short.chars())
-    };
-    models.iter().find(|m| m.names().any(is))
+    let is = |known: &String| *known == plain || *known == short;
+    models.iter().find(|m| m.plain_names.iter().any(is))
 }
 
 /// The model with this name: a short name (`H100`, `RTX 4090`), the catalog's name, or a driver's
@@ -260,7 +256,7 @@ pub fn resolve_gpu<'a>(
         };
         let counted = counted_name(models, name).map(|(count, one)| {
             let name = &one.name;
-            format!("how many there are is said by --tp: --gpu \"{name}\" --tp {count}")
+            format!("--tp sets how many: --gpu \"{name}\" --tp {count}")
         });
         return Err(UnknownGpu {
             what: format!("the GPU `{name}` is not known"),
@@ -358,8 +354,13 @@ impl GpuModel {
 
 /// Every model that ships.
 pub fn load_gpus() -> Result<Vec<GpuModel>, Failure> {
-    serde_yaml::from_str(SHIPPED)
-        .map_err(|e| Failure::bug("plimsoll's built-in table of GPUs cannot be read").caused_by(e))
+    let mut models: Vec<GpuModel> = serde_yaml::from_str(SHIPPED).map_err(|e| {
+        Failure::bug("plimsoll's built-in table of GPUs cannot be read").caused_by(e)
+    })?;
+    for model in &mut models {
+        model.plain_names = model.names().map(plain_name).collect();
+    }
+    Ok(models)
 }
 
 /// The model of a GPU with this name. Memory decides nothing: a slice has less of it.

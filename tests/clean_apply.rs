@@ -708,9 +708,11 @@ async fn through_a_forwarded_socket_nobody_is_known_to_have_ended() {
     let ended = ours("cloned", "echo up");
     e2e::wait_for("its end", || (status(&ended.id) == "exited").then_some(()));
     let socket = FaultySocket::showing(Some(&ended.name), &[]);
-    // Who listens is known by its name alone.
+    // Who listens is known by its name alone. Tests that run in this process besides keep their own.
+    let own = std::fs::read_to_string("/proc/self/comm").expect("a name");
     std::fs::write("/proc/self/comm", "ssh").expect("a name");
     let runtime = Runtime::connect_to(&socket.host()).await.expect("connect");
+    std::fs::write("/proc/self/comm", own.trim_end()).expect("a name");
     let found = Surveyor::open_devices(runtime.clone(), SurveyOptions::default()).await;
     let seen = { found }.look_at_host().await.expect("a look").survey;
     assert_eq!(seen.containers.len(), 1);
@@ -989,7 +991,7 @@ async fn a_daemon_that_fails_in_the_middle_leaves_nothing_that_a_second_run_does
         assert_eq!(
             socket.left() == 0,
             met < ALWAYS,
-            "{what}: the fault was met"
+            "{what}: the fault was met: {first:?}"
         );
         let expected = if gets_by {
             ActResult::Cleaned

@@ -16,7 +16,7 @@ mod container_connect;
 mod daemon;
 mod deaths;
 mod docker_container;
-mod docs;
+mod docs_containers;
 mod experiment;
 mod faults;
 mod gpu_containers;

@@ -11,6 +11,7 @@ mod compare_cli;
 mod corpus;
 mod derive;
 mod derive_any;
+mod docs;
 mod estimate_cli;
 mod example;
 mod fuzz_targets;

@@ -135,7 +135,12 @@ fn holds(document: &Value) {
         .map(|point| point["memory_gb"].as_f64().unwrap() - point["file_gb"].as_f64().unwrap())
         .fold(0.0, f64::max);
     let peak = without_files("peak") / f64::from(1 << 30) + 16.0 / 1024.0;
-    assert!(highest <= peak, "{highest} > {peak}, {ordered:?}");
+    // Where it is higher, as in 0.19.1 whose client's --help takes more than its load, that is said.
+    assert!(
+        highest <= peak
+            || older_vllm().is_some() && codes(document).contains(&"higher_peak_outside_load"),
+        "{highest} > {peak}, {ordered:?}"
+    );
     assert!(gb("min_gb") <= gb("mean_gb") && gb("mean_gb") <= gb("max_gb"));
     let points = timeline["timeline"].as_array().expect("timeline");
     let took = document["metadata"]["duration_s"]
@@ -157,9 +162,12 @@ fn holds(document: &Value) {
         internal["total_gpu_kv_cache_tokens"].as_u64(),
         Some(pool() / BYTES_PER_TOKEN)
     );
-    assert_eq!(
-        internal["total_gpu_kv_cache_gb"].as_f64(),
-        Some(pool() as f64 / (1u64 << 30) as f64)
+    // A bench of 0.19.1 prints the pool's tokens alone.
+    let printed = internal["total_gpu_kv_cache_gb"].as_f64();
+    let is_unprinted = older_vllm().is_some() && printed.is_none();
+    assert!(
+        is_unprinted || printed == Some(pool() as f64 / (1u64 << 30) as f64),
+        "{printed:?}"
     );
     assert_eq!(part(document, "kv_cache"), pool());
     // The checkpoint's tensors: the file without its header.
@@ -174,7 +182,8 @@ fn holds(document: &Value) {
         Some(tensors / 2),
         "2 bytes each"
     );
-    assert_eq!(internal["gpu_memory_utilization"].as_f64(), Some(0.92));
+    let share = if older_vllm().is_some() { 0.9 } else { 0.92 };
+    assert_eq!(internal["gpu_memory_utilization"].as_f64(), Some(share));
     assert!(!codes(document).contains(&"gpu_memory_utilization_default"));
     assert!(
         !codes(document).contains(&"witnesses_disagree"),
@@ -332,7 +341,7 @@ fn a_container_that_serves_by_name() {
         "KV cache pool",
         older_vllm().map_or(
             "Reserved          0.250  GiB",
-            |_| "Reserved          1.000  GiB",
+            |_| "Reserved              1  GiB",
         ),
         "Memory timeline",
         "how sure",
@@ -453,9 +462,13 @@ fn an_idle_container_by_name() {
     let document = read(&profile);
     holds(&document);
     assert_eq!(document["metadata"]["mode"], "idle");
+    let source = match older_vllm() {
+        None => "high_from_vllm_logs",
+        Some(_) => "high_calculated",
+    };
     assert_eq!(
         document["memory_breakdown"]["confidence_levels"]["kv_cache"],
-        "high_from_vllm_logs"
+        source
     );
     assert_eq!(
         document["latency_stats"]["repeats"][0]["result"]["latencies_ms"]
@@ -476,8 +489,10 @@ fn an_idle_container_by_name() {
     if common::e2e::have(test_name!(), &[common::e2e::Need::Jq]) {
         let desk = Desk::new(&results, &profile, &profile);
         desk.seeds_lines_answer();
-        desk.the_pool_is_told();
-        desk.every_row_answers(true);
+        if older_vllm().is_none() {
+            desk.the_pool_is_told();
+            desk.every_row_answers(true);
+        }
     }
 
     // A model that is not there: vLLM says so, far above the last line of its tracebacks.

@@ -64,6 +64,17 @@ fn a_stop_and_a_kill_are_no_lack_of_memory() {
     for deed in ["stop", "kill"] {
         let container = TestContainer::idle("why");
         docker(&[deed, &container.name]).expect(deed);
+        if common::podman() && deed == "stop" {
+            // Podman has an event of it now and then: without one it is unknown who ended it.
+            let ended = run(&["why", &container.name, "--json"]);
+            let answer: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+            let cause = &answer["cause"];
+            assert!(
+                cause.is_null() || cause == "killed_by_user_or_orchestrator",
+                "{answer:#}"
+            );
+            continue;
+        }
         answers(
             &container,
             "killed_by_user_or_orchestrator",
@@ -176,11 +187,14 @@ fn a_container_that_was_removed_is_remembered_by_its_events() {
     needs!(Docker);
     let container = TestContainer::run("why", &[], "sleep 1000");
     docker(&["rm", "--force", &container.name]).expect("removed");
-    let found = why(&container, 0);
-    assert_eq!(
-        found["cause"], "killed_by_user_or_orchestrator",
-        "{found:#}"
-    );
+    // Podman has no event of the kill.
+    let (code, cause) = if common::podman() {
+        (9, Value::Null)
+    } else {
+        (0, "killed_by_user_or_orchestrator".into())
+    };
+    let found = why(&container, code);
+    assert_eq!(found["cause"], cause, "{found:#}");
     let unread = found["unread"].to_string();
     assert!(unread.contains("removed"), "{found:#}");
     run(&["why", "plimsoll-never-there"]).expect(3);
@@ -258,11 +272,20 @@ fn a_log_and_an_inspection_give_the_answer_of_the_container() {
     let inspected = docker(&["inspect", &dead.name]).expect("inspection");
     let facts = kept("inspect.json", inspected.clone());
     let from_files = |facts: &str| run(&["why", &log, "--facts", facts, "--json"]);
-    let answer = from_files(&facts).expect(0).stdout;
+    // A daemon on cgroup v2 can miss the kill: then the limit is named as where to look.
+    let is_known = inspected.contains("\"OOMKilled\": true");
+    let answer = from_files(&facts)
+        .expect(if is_known { 0 } else { 9 })
+        .stdout;
     let answer: Value = serde_json::from_str(&answer).expect("JSON");
-    assert_eq!(answer["cause"], "host_ram_oom_cgroup", "{answer:#}");
-    let text = answer["advice"][0]["text"].as_str().expect("advice");
-    assert!(text.contains("32.00 MiB"), "{answer:#}");
+    if is_known {
+        assert_eq!(answer["cause"], "host_ram_oom_cgroup", "{answer:#}");
+        let text = answer["advice"][0]["text"].as_str().expect("advice");
+        assert!(text.contains("32.00 MiB"), "{answer:#}");
+    } else {
+        let look = answer["look_at"].to_string();
+        assert!(look.contains("memory limit"), "{answer:#}");
+    }
     let one = inspected.trim_matches(['[', ']']);
     let two = from_files(&kept("two.json", format!("[{one},{one}]"))).expect(2);
     assert!(

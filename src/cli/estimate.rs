@@ -6,7 +6,7 @@ use crate::error::Failure;
 use crate::estimate::question::What;
 use crate::units::{Bytes, ParseBytesError};
 use clap::{Arg, ArgAction, ArgGroup, Args, Parser};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
@@ -156,18 +156,42 @@ pub struct EstimateArgs {
 #[derive(Debug, Clone, Default)]
 pub struct SettingFlags(pub BTreeMap<String, String>);
 
-/// The settings that have a flag, and its name.
-static FLAGS: LazyLock<Vec<(&Setting, &EstimateFlag, String)>> = LazyLock::new(|| {
+/// A setting that has a flag.
+struct FlaggedSetting {
+    setting: &'static Setting,
+    flag: &'static EstimateFlag,
+    /// The flag without dashes.
+    long: String,
+    /// What engines call it, so that a flag that a page proposes can be given back.
+    others: BTreeSet<String>,
+}
+
+/// The settings that `estimate` has a flag for.
+static FLAGS: LazyLock<Vec<FlaggedSetting>> = LazyLock::new(|| {
     let flags = SETTINGS.iter().filter_map(|setting| {
         let flag = setting.flag.as_ref()?;
-        Some((setting, flag, setting.name.replace('_', "-")))
+        let long = setting.name.replace('_', "-");
+        let mut others = setting.flags_of_engines();
+        others.retain(|name| *name != long && flag.alias.as_ref() != Some(name));
+        Some(FlaggedSetting {
+            setting,
+            flag,
+            long,
+            others,
+        })
     });
     flags.collect()
 });
 
 impl clap::Args for SettingFlags {
     fn augment_args(command: clap::Command) -> clap::Command {
-        command.args(FLAGS.iter().map(|(setting, flag, long)| {
+        command.args(FLAGS.iter().map(|flagged| {
+            let FlaggedSetting {
+                setting,
+                flag,
+                long,
+                others,
+            } = flagged;
             let arg = Arg::new(setting.name.as_str())
                 .long(long.as_str())
                 .help(flag.help.as_str())
@@ -177,6 +201,7 @@ impl clap::Args for SettingFlags {
                 Some(alias) => arg.visible_alias(alias),
                 None => arg,
             };
+            let arg = arg.aliases(others.iter().map(String::as_str));
             let arg = match flag.requires.as_deref() {
                 Some(other) => arg.requires(other),
                 None => arg,
@@ -203,7 +228,7 @@ impl clap::FromArgMatches for SettingFlags {
         };
         let set = FLAGS
             .iter()
-            .filter_map(|(s, ..)| Some((s.name.clone(), value(s)?)));
+            .filter_map(|f| Some((f.setting.name.clone(), value(f.setting)?)));
         Ok(SettingFlags(set.collect()))
     }
 

@@ -1,6 +1,6 @@
 //! The end of a capture: determines who ended it, collects the last lines, and writes it.
 
-use super::follow::OomCount;
+use super::follow::{self, OomCount};
 use super::recorder::Recorder;
 use super::stop::StopSignal;
 use super::{CapturePlan, Collected, RunObservations, ending, probe_engine};
@@ -137,7 +137,11 @@ impl LoadedCapture {
         let (mut events, counted) = events.await.unwrap_or_default();
         let killed =
             container_end.as_ref().is_some_and(|s| s.oom_killed) && !facts.state.oom_killed;
-        let oom_kills = counted.add_to(&mut events, killed, ended_at_ns);
+        let oom_kills = counted
+            .add_to(&mut events, killed, ended_at_ns)
+            .or_else(|| {
+                follow::add_logged_kill(&mut events, facts, container_end.as_ref(), ended_at_ns)
+            });
         if stop.stop_reason().is_none() {
             events.retain(|e| e.at_ns <= ended_at_ns);
         }

@@ -3,10 +3,14 @@
 use super::CapturePlan;
 use super::recorder::Recorder;
 use super::stop::StopSignal;
-use crate::capture::{AtNs, ContainerEvent, LineSource, LogFacts, MemoryLimit, Mode, RunEnd};
+use crate::capture::{
+    AtNs, ContainerEvent, ContainerFacts, ContainerState, LineSource, LogFacts, MemoryLimit, Mode,
+    RunEnd,
+};
 use crate::container::Runtime;
 use crate::container::logs::life_began;
 use crate::telemetry::OomWatch;
+use crate::telemetry::kernel_log::{KernelEvidence, read_kernel_log};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,7 +147,7 @@ impl OomCount {
         let first = events.iter().find(|e| e.action == "oom").map(|e| e.at_ns);
         if kills.is_none() && (killed || first.is_some()) {
             if let Some(limit) = self.limit {
-                events.push(oom_event(first.unwrap_or(at_ns), Some(&limit)));
+                events.push(oom_event(first.unwrap_or(at_ns), Some(&limit), "cgroup"));
                 kills = Some(1);
             }
         }
@@ -152,8 +156,32 @@ impl OomCount {
     }
 }
 
-fn oom_event(at_ns: AtNs, limit: Option<&MemoryLimit>) -> ContainerEvent {
-    let source = ("from".to_owned(), "cgroup".to_owned());
+/// How far from a container's end the kernel's line of its kill may be, nanoseconds.
+const LOGGED_WITHIN_NS: i64 = 2_000_000_000;
+
+/// Adds the kill that the kernel's log has of a container that ended by SIGKILL. Docker misses some on cgroup v2, and the
+/// cgroup with its counters may be gone before they are read. `None`: there is none, or the log cannot be read.
+pub fn add_logged_kill(
+    events: &mut Vec<ContainerEvent>,
+    facts: &ContainerFacts,
+    end: Option<&ContainerState>,
+    at_ns: AtNs,
+) -> Option<u64> {
+    let finished = end
+        .filter(|state| state.exit_code == Some(137))?
+        .finished_ns?;
+    let until = finished.saturating_add(LOGGED_WITHIN_NS);
+    let from = finished.saturating_sub(LOGGED_WITHIN_NS);
+    let log = read_kernel_log().ok()?;
+    let limit = KernelEvidence::of_container(&log, &facts.id, (from, until), &[]).kill?;
+    let died = events.iter().find(|e| e.action == "die").map(|e| e.at_ns);
+    events.push(oom_event(died.unwrap_or(at_ns), Some(&limit), "kernel log"));
+    events.sort_by_key(|e| e.at_ns);
+    Some(1)
+}
+
+fn oom_event(at_ns: AtNs, limit: Option<&MemoryLimit>, from: &str) -> ContainerEvent {
+    let source = ("from".to_owned(), from.to_owned());
     let limit = limit.into_iter().flat_map(MemoryLimit::to_attributes);
     ContainerEvent {
         at_ns,
@@ -181,7 +209,7 @@ pub async fn oom_kills(
         };
         let look = watch.look_again();
         if look.kills.is_some_and(|n| n > 0) {
-            let event = oom_event(recorder.clock.now(), look.limit.as_ref());
+            let event = oom_event(recorder.clock.now(), look.limit.as_ref(), "cgroup");
             count.events.push(event);
         }
         kills += look.kills.unwrap_or(0);

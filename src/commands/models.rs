@@ -80,6 +80,7 @@ fn model_line(shipped: &Shipped, model: &Model) -> ModelLine {
             Mixer::Mamba1 { .. }
                 | Mixer::Mamba2 { .. }
                 | Mixer::DeltaNet { .. }
+                | Mixer::Convolution { .. }
                 | Mixer::Lightning { .. }
         )
     };

@@ -9,6 +9,7 @@ use crate::collect::{AttachedEngine, CapturePlan, CaptureSession, MemorySource, 
 use crate::console::Console;
 use crate::container::Runtime;
 use crate::container::events::ContainerNotice;
+use crate::container::inspect::InspectedContainer;
 use crate::engine::diagnosis::Diagnosis;
 use crate::engine::recognise;
 use crate::error::{ExitCode, Failure};
@@ -21,7 +22,7 @@ use crate::progress::Sink;
 use crate::store::{CaptureWriter, RunPaths, SharedFile, private, write_atomically};
 use crate::telemetry::BackendChoice;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,8 @@ const LONGEST_READING: Duration = Duration::from_secs(120);
 const MOST_READINGS: usize = 2;
 /// Time for them to end once `watch` is stopped.
 const READINGS_END: Duration = Duration::from_secs(10);
+/// How often a container is looked at whose daemon does not answer.
+const INSPECTIONS: u32 = 5;
 /// Bytes of an engine's log that a reading keeps.
 const MOST_LOG: u64 = 16 << 20;
 
@@ -49,8 +52,13 @@ pub fn run_watch(console: &Console, args: &WatchArgs) -> anyhow::Result<ExitCode
 
 /// What the tasks beside the scans report.
 enum WatchUpdate {
-    Started(ContainerNotice),
+    Started {
+        notice: ContainerNotice,
+        /// All events until then are recorded with it.
+        until_ns: i64,
+    },
     Died {
+        until_ns: i64,
         name: String,
         count: u64,
         death: DeathRecord,
@@ -72,6 +80,8 @@ struct HostWatch<'a> {
     saved: Instant,
     /// Sends what the tasks report.
     sender: UnboundedSender<WatchUpdate>,
+    /// When this watch began, wall nanoseconds since the Unix epoch.
+    began_ns: i64,
     /// Whether the daemon's events are followed.
     follows_events: bool,
     /// Sends starts and ends to be explained.
@@ -88,6 +98,7 @@ async fn watch_host(
     args: &WatchArgs,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
+    let began_ns = wall_now_ns();
     let mut pages = None;
     if let Some(address) = args.listen {
         let server = MetricsServer::open(address).await?;
@@ -136,6 +147,7 @@ async fn watch_host(
         file,
         saved: Instant::now(),
         sender,
+        began_ns,
         follows_events: false,
         lives,
         unread: BTreeSet::new(),
@@ -229,7 +241,8 @@ impl HostWatch<'_> {
         }
     }
 
-    /// Follows starts and deaths from where the last watch ended.
+    /// Follows starts and deaths from where the last watch ended, at first from when this one began: a container that starts
+    /// before the first scan is counted.
     fn follow_events(&mut self) {
         let Some(runtime) = self
             .watcher
@@ -241,7 +254,7 @@ impl HostWatch<'_> {
         };
         self.follows_events = true;
         let since = match self.ledger.events_until_ns {
-            0 => wall_now_ns(),
+            0 => self.began_ns,
             until => until + 1,
         };
         let console = self.console.clone();
@@ -291,17 +304,24 @@ impl HostWatch<'_> {
     /// Takes what a task reports. False once the reader of stdout is gone.
     fn take_update(&mut self, update: WatchUpdate) -> anyhow::Result<bool> {
         match update {
-            WatchUpdate::Started(notice) => {
+            WatchUpdate::Started { notice, until_ns } => {
                 self.ledger
                     .record_start(&notice.name, &notice.id, notice.wall_ns);
+                self.ledger.record_until(until_ns);
                 self.save_ledger();
                 self.print_line(&WatchEvent {
                     event: "start",
                     ..WatchEvent::at(notice.wall_ns, &notice.name)
                 })
             }
-            WatchUpdate::Died { name, count, death } => {
+            WatchUpdate::Died {
+                until_ns,
+                name,
+                count,
+                death,
+            } => {
                 self.ledger.record_death(&name, count, death.clone());
+                self.ledger.record_until(until_ns);
                 self.save_ledger();
                 self.print_line(&WatchEvent {
                     event: "death",
@@ -413,25 +433,49 @@ impl<'a> WatchEvent<'a> {
     }
 }
 
+/// Deaths that wait to be explained: of a container that loops faster than that, those of one exit code as one.
+struct WaitingDeath {
+    runtime: Runtime,
+    last: ContainerNotice,
+    count: u64,
+    /// When the first of them was, wall nanoseconds since the Unix epoch.
+    first_ns: i64,
+}
+
 /// Passes on starts, and deaths with their causes, of containers with an engine and of engines that the
-/// user named. `engines`: names of such containers.
+/// user named. A start does not wait for deaths to be explained. `engines`: names of such containers.
 async fn explain_lives(
     mut lives: UnboundedReceiver<LifeEvent>,
     sender: UnboundedSender<WatchUpdate>,
     mut engines: BTreeSet<String>,
     console: Console,
 ) {
-    let mut waiting = None;
+    let mut waiting: VecDeque<WaitingDeath> = VecDeque::new();
     loop {
-        let life = match waiting.take() {
-            Some(life) => life,
-            None => match lives.recv().await {
-                Some(life) => life,
-                None => return,
+        let life = match lives.try_recv() {
+            Ok(life) => Ok(life),
+            Err(_) => match waiting.pop_front() {
+                Some(death) => Err(death),
+                None => match lives.recv().await {
+                    Some(life) => Ok(life),
+                    None => return,
+                },
             },
         };
-        let LifeEvent { runtime, notice } = life;
-        let container = runtime.inspect_container(&notice.id).await.ok().flatten();
+        let LifeEvent { runtime, notice } = match life {
+            Ok(life) => life,
+            Err(death) => {
+                let record = explain_death(&death.runtime, &console, &death.last).await;
+                let _ = sender.send(WatchUpdate::Died {
+                    until_ns: recorded_until(&waiting, record.at_ns),
+                    name: death.last.name,
+                    count: death.count,
+                    death: record,
+                });
+                continue;
+            }
+        };
+        let container = inspect_patiently(&runtime, &notice.id).await;
         match &container {
             Some(container) if runtime.has_daemon() && recognise(&container.facts).is_none() => {
                 continue;
@@ -441,32 +485,47 @@ async fn explain_lives(
             None => {}
         }
         match notice.action.as_str() {
-            "start" => drop(sender.send(WatchUpdate::Started(notice))),
+            "start" => {
+                let until_ns = recorded_until(&waiting, notice.wall_ns);
+                let _ = sender.send(WatchUpdate::Started { notice, until_ns });
+            }
             "die" => {
-                let (mut count, mut last) = (1, notice);
-                // Of a container that loops faster than it is explained, deaths of one exit code are explained once.
-                while let Ok(next) = lives.try_recv() {
-                    if next.notice.id == last.id && next.notice.action == "start" {
-                        let _ = sender.send(WatchUpdate::Started(next.notice));
-                    } else if is_same_death(&next.notice, &last) {
-                        (count, last) = (count + 1, next.notice);
-                    } else {
-                        waiting = Some(next);
-                        break;
-                    }
+                let earlier = waiting.iter_mut().rfind(|d| d.last.id == notice.id);
+                match earlier.filter(|d| is_same_death(&notice, &d.last)) {
+                    Some(death) => (death.count, death.last) = (death.count + 1, notice),
+                    None => waiting.push_back(WaitingDeath {
+                        runtime,
+                        count: 1,
+                        first_ns: notice.wall_ns,
+                        last: notice,
+                    }),
                 }
-                let death = explain_death(&runtime, &console, &last).await;
-                let name = last.name;
-                let _ = sender.send(WatchUpdate::Died { name, count, death });
             }
             _ => {}
         }
     }
 }
 
+/// Until when all events are recorded once that of `at_ns` is: the next watch begins there.
+fn recorded_until(waiting: &VecDeque<WaitingDeath>, at_ns: i64) -> i64 {
+    let earlier = waiting.iter().map(|death| death.first_ns - 1);
+    earlier.fold(at_ns, i64::min)
+}
+
+/// Looks at a container; a daemon that does not answer is asked again. `None`: it was removed, or nobody answered.
+async fn inspect_patiently(runtime: &Runtime, id: &str) -> Option<InspectedContainer> {
+    for _ in 0..INSPECTIONS {
+        match runtime.inspect_container(id).await {
+            Ok(found) => return found,
+            Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+        }
+    }
+    None
+}
+
 fn is_same_death(one: &ContainerNotice, other: &ContainerNotice) -> bool {
     let exit_code = |notice: &ContainerNotice| notice.attributes.get("exitCode").cloned();
-    one.action == "die" && one.id == other.id && exit_code(one) == exit_code(other)
+    exit_code(one) == exit_code(other)
 }
 
 /// The cause of a death, by what the container, its daemon and its host show now.

@@ -250,14 +250,16 @@ impl Runtime {
             let mut open = Vec::new();
             std::mem::replace(&mut assembler, self.assembler(facts))
                 .finish_entries(|entry| open.push(entry));
-            pause = if log.lines > lines_before {
+            let found_lines = log.lines > lines_before;
+            pause = if found_lines {
                 PAUSE.0
             } else {
                 (pause * 2).min(PAUSE.1)
             };
             // A follow of an ended container returns at once, so wait for its next start.
             loop {
-                match self.wait_for_life(id, cancel, pause, &lines, &open).await {
+                let next = self.wait_for_life(id, cancel, pause, &lines, &open, found_lines);
+                match next.await {
                     Next::Follow => break,
                     // A line that is still open has no newline (podman reports that), and its
                     // timestamp may be too coarse to know whether there is more.
@@ -295,7 +297,8 @@ impl Runtime {
         LogAssembler::new(facts.tty, self.version().podman)
     }
 
-    /// Waits until the log may have new lines. `open`: its incomplete lines.
+    /// Waits until the log may have new lines. `open`: its incomplete lines. `found_lines`: the last
+    /// follow brought complete ones; where it did not, the next would leave the same lines open.
     async fn wait_for_life(
         &self,
         id: &str,
@@ -303,6 +306,7 @@ impl Runtime {
         mut pause: Duration,
         lines: &ObservedLines,
         open: &[LogEntry],
+        found_lines: bool,
     ) -> Next {
         loop {
             tokio::select! {
@@ -317,7 +321,10 @@ impl Runtime {
             match self.container_state(id).await {
                 Ok(Some(state)) if state.status == "running" => return Next::Follow,
                 // Its last output may have arrived after the follow ended.
-                Ok(Some(_)) if self.has_unseen(id, lines).await == Some(true) => {
+                Ok(Some(_))
+                    if (found_lines || open.is_empty())
+                        && self.has_unseen(id, lines).await == Some(true) =>
+                {
                     return Next::Follow;
                 }
                 Ok(Some(_)) if !open.is_empty() => return Next::Close,

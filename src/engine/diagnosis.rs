@@ -739,7 +739,7 @@ impl<'a> Judge<'a> {
                 match status {
                     "running" => "it runs, and no failure is in its log",
                     _ if no_mark => {
-                        "no failure that is known is in this log, and no line of an engine's start"
+                        "this log has no known failure, and no line of an engine's start"
                     }
                     _ => "no failure is in this log",
                 }
@@ -1213,7 +1213,7 @@ impl<'a> Judge<'a> {
         };
         let value = row.value.as_deref().and_then(|name| match name {
             "fraction_of_free" => share.map(Value::from),
-            name if name.contains('_') && name != "q8_0" => numbers.get(name).cloned(),
+            name if is_named_figure(name) => numbers.get(name).cloned(),
             literal => Some(Value::from(literal)),
         });
         let setting = match (&row.set, lever) {
@@ -1246,6 +1246,13 @@ const UNITS: [(&str, &str); 8] = [
 fn unit_of(name: &str) -> Option<(&str, &'static str)> {
     let mut units = UNITS.iter();
     units.find_map(|(ending, unit)| Some((name.strip_suffix(ending)?, *unit)))
+}
+
+/// Whether lines give a figure of this name: else the table means the word itself.
+fn is_named_figure(name: &str) -> bool {
+    let written = [format!("{{{name}}}"), format!("{{{name}:")];
+    let gives = |pattern: &String| written.iter().any(|w| pattern.contains(w.as_str()));
+    TABLE.numbers.iter().any(gives)
 }
 
 /// A figure with its unit: `14.3 GiB` of `requested_gib`.
@@ -1554,6 +1561,95 @@ mod tests {
             means.ends_with("a later start in this log serves"),
             "{means}"
         );
+    }
+
+    /// A failure of one line, and the first setting that is advised, with its value.
+    #[test]
+    fn a_line_that_names_its_cause_has_the_advice_for_it() {
+        let lines = [
+            (
+                "vllm",
+                "ValueError: Selected backend AttentionBackendEnum.X is not valid for this configuration. Reason: ['sparse not supported']",
+                "attention_backend off",
+            ),
+            (
+                "vllm",
+                "NotImplementedError: NvFp4 MoE backend 'X' does not support the deployment configuration since kernel does not support current device cuda.",
+                "moe_backend off",
+            ),
+            (
+                "vllm",
+                "vllm serve: error: unrecognized arguments: --task embed",
+                "runner set pooling",
+            ),
+            (
+                "vllm",
+                "vllm serve: error: unrecognized arguments: -language-model-only",
+                "command fix",
+            ),
+            (
+                "vllm",
+                "Value error, torch.bfloat16 is not supported for quantization method gptq. Supported dtypes: [torch.float16]",
+                "dtype set float16",
+            ),
+            (
+                "vllm",
+                "Value error, num_speculative_tokens must be provided with speculative model",
+                "speculative_config fix",
+            ),
+            (
+                "vllm",
+                "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore_DP0': -4}",
+                "cpu replace",
+            ),
+            (
+                "vllm",
+                "ValueError: Model architectures ['EagleNewForCausalLM'] are not supported for now.",
+                "speculative_config off",
+            ),
+            (
+                "sglang",
+                "Exception: Capture cuda graph failed: Internal Triton PTX codegen error:\nptxas fatal   : Value 'sm_120a' is not defined for option 'gpu-name'",
+                "image up",
+            ),
+            (
+                "sglang",
+                "Pyspy failed to dump PID 7. Error: /bin/bash: line 1: py-spy: command not found\nRuntimeError: pidfd_getfd: Operation not permitted",
+                "cap_add set SYS_PTRACE",
+            ),
+            (
+                "sglang",
+                "Watchdog timeout (self.watchdog_timeout=300)\nSIGQUIT received. signum=None, frame=None. It usually means one child failed.",
+                "diagnose stack",
+            ),
+            (
+                "llama_cpp",
+                "E srv llama_server: failed to initialize router models: option 'x' not recognized in preset '*'",
+                "command fix",
+            ),
+            (
+                "llama_cpp",
+                "server.cpp:3840: GGML_ASSERT(!slot.prompt.tokens.has_mtmd) failed",
+                "cache_ram set 0",
+            ),
+            (
+                "ollama",
+                "ggml_cuda_init: found 1 CUDA devices: Device 0: X, compute capability 5.0\nCUDA error: no kernel image is available for execution on the device",
+                "env:OLLAMA_LLM_LIBRARY set cuda_v12",
+            ),
+            (
+                "tensorrt_llm",
+                "ERROR Could not find a profile that is currently runnable with the detected hardware.",
+                "env:NIM_MODEL_PROFILE set",
+            ),
+        ];
+        for (engine, line, advised) in lines {
+            let found = diagnose(json!({"engine": engine}), line);
+            let best = &found.advice[0];
+            let value = best.value.as_ref().and_then(Value::as_str).unwrap_or("");
+            let first_advice = format!("{} {} {value}", best.setting, best.way);
+            assert_eq!(first_advice.trim_end(), advised, "{line}");
+        }
     }
 
     #[test]

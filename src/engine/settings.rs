@@ -9,7 +9,7 @@ use crate::capture::{Mode, RequestedSettings};
 use crate::tables::read_table;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 /// Type of a setting's value.
@@ -100,6 +100,14 @@ impl Setting {
     pub fn names(&self, engine: EngineId) -> impl Iterator<Item = &str> {
         let own = self.engines.get(engine.name).into_iter();
         own.flat_map(|e| e.names.iter().map(String::as_str))
+    }
+
+    /// The flags that engines have for it, without dashes: each with hyphens, and with underscores as TensorRT-LLM has it.
+    pub fn flags_of_engines(&self) -> BTreeSet<String> {
+        let names = self.engines.values().flat_map(|e| &e.names);
+        let is_flag = |name: &&String| !name.contains(|c: char| c.is_ascii_uppercase());
+        let both = |name: &String| [name.clone(), name.replace('_', "-")];
+        names.filter(is_flag).flat_map(both).collect()
     }
 
     /// The value, under plimsoll's name or one of the engine's, with the name that it has there.

@@ -4,11 +4,11 @@
 //! measured constants, with their residuals as they are. Where a term has no measurement like it, there is no band.
 
 use super::{
-    Band, Component, Deployment, EngineId, Model, Term, Version,
+    Band, Component, Deployment, EngineId, Mixer, Model, Term, Version,
     activation::{Activation, Sampler},
     encoder::Encoder,
     engines::{self, Generation, Settings, vllm},
-    non_torch::NonTorch,
+    non_torch::{self, NonTorch},
     pooling, speculation,
 };
 
@@ -67,7 +67,12 @@ pub fn has_few_runs(model: &Model, deployment: &Deployment) -> bool {
     // All measurements are of NVIDIA's.
     let foreign = engines::gpu_model(deployment).is_some_and(|g| g.vendor != "NVIDIA");
     let pools = pooling::is_computed(model, deployment);
-    is_extrapolated(deployment) || !named || foreign || pools || deployment.host.weights > 0
+    let compressed = model
+        .mixers
+        .iter()
+        .any(|m| matches!(m, Mixer::Compressed { .. }));
+    let few = is_extrapolated(deployment) || pools || compressed;
+    few || !named || foreign || deployment.host.weights > 0
 }
 
 /// Whether no run of the engine was measured, here or by the user, so that no risk is low.
@@ -95,7 +100,7 @@ pub fn put(
         let gpu = engines::gpu_model(deployment);
         let spread = match term.component {
             _ if gpu.is_some_and(|g| g.vendor != "NVIDIA") => None,
-            Component::Activation => activation(deployment, peak, settings.eager),
+            Component::Activation => activation(deployment, peak),
             Component::CudaGraphs => graphs(deployment, settings, peak.kind),
             Component::NonTorch => non_torch(deployment, rest.runs),
             Component::Weights | Component::KvCache | Component::Draft => None,
@@ -112,7 +117,7 @@ pub fn put(
 }
 
 /// The profile run's peak.
-fn activation(deployment: &Deployment, a: &Activation, eager: bool) -> Option<Spread> {
+fn activation(deployment: &Deployment, a: &Activation) -> Option<Spread> {
     let v = vllm::version(deployment);
     if a.encoding > a.forward.max(a.sampler).saturating_add(a.kept) {
         return spread(
@@ -160,10 +165,8 @@ fn activation(deployment: &Deployment, a: &Activation, eager: bool) -> Option<Sp
         );
     }
     if a.kind == Sampler::Unprocessed {
-        // A start that compiles had up to 0.94 GiB more in its profile run than the next (0.27.1 on an RTX 4090).
-        let compiling = if eager { 0.05 } else { 1.0 };
         return spread(
-            (0.05, compiling),
+            (0.05, 0.05),
             (0.05, 0.20),
             2,
             "built-in: vLLM 0.25 and 0.27, the second model runner",
@@ -194,6 +197,19 @@ pub fn of_encoder([low, high]: [u64; 2]) -> Band {
         cases: 0,
         source: "read in vLLM and transformers: by release, an encoder works on more at once"
             .into(),
+    }
+}
+
+/// A peak that compiling decides, between a start that finds all of it compiled and one that tries kernels beside a step.
+pub fn of_compiling([low, high]: [u64; 2]) -> Band {
+    let off = (0.05 * GIB) as u64;
+    Band {
+        low: low.saturating_sub(off),
+        high: high.saturating_add(off),
+        cases: 14,
+        source:
+            "built-in: vLLM 0.27 to 0.31, starts that compile and starts from a kept compile cache"
+                .into(),
     }
 }
 
@@ -228,16 +244,20 @@ fn graphs(d: &Deployment, settings: &Settings, sampler: Sampler) -> Option<Sprea
         );
     }
     if hopper && vllm::version(d) >= Version::new(0, 17, 0) {
+        // One run on four GPUs took half of what a single one would.
+        let less = if d.tp > 1 { 0.2 } else { 0.0 };
         return spread(
-            (0.0, 0.0),
+            (less, 0.0),
             (0.12, 0.14),
             29,
             "built-in: vLLM 0.19 on H100, architectures left out",
         );
     }
+    // 0.5 of 2.5 and nothing of 1.5 on four and eight GPUs of 0.11.
+    let less = if d.tp > 1 { 0.8 } else { 0.6 };
     spread(
         (0.2, 0.2),
-        (0.6, 0.9),
+        (less, 0.9),
         12,
         "built-in: vLLM 0.8 to 0.20, scattered",
     )
@@ -259,21 +279,52 @@ fn non_torch(deployment: &Deployment, runs: u64) -> Option<Spread> {
     let newer = vllm::version(deployment) >= Version::new(0, 27, 0);
     let generation = engines::gpu_model(deployment).map(engines::generation);
     let hopper = generation == Some(Generation::Hopper);
-    let (low, high, source) = match (deployment.tp, runs) {
+    let blackwell = generation == Some(Generation::Blackwell);
+    let nvlink = engines::nvlink(engines::gpu_model(deployment));
+    let older = vllm::version(deployment) < Version::new(0, 11, 0);
+    let (low, high, source) = match (non_torch::linked_ranks(deployment), runs) {
+        _ if non_torch::has_stages_alone(deployment) => (
+            0.07,
+            0.6,
+            "built-in: vLLM 0.19 on H100, stages of a pipeline",
+        ),
         (1, _) if newer && hopper => (0.05, 0.5, "built-in: vLLM 0.25 on H100, taken for later"),
         (1, _) if newer => (
             0.3,
             0.9,
             "built-in: vLLM 0.27 to 0.30 on one GPU, scattered",
         ),
-        (1, 21..) => (0.02, 0.21, "built-in: vLLM 0.19 on H100"),
-        (1, _) => (0.03, 0.08, "built-in: vLLM 0.7 to 0.16 on one GPU"),
-        (_, 2..) if engines::nvlink(engines::gpu_model(deployment)) => {
-            (0.1, 0.15, "built-in: vLLM, runs on GPUs joined by NVLink")
+        (1, 21..) if hopper => (0.02, 0.21, "built-in: vLLM 0.19 on H100"),
+        (1, 21..) => (0.09, 0.21, "built-in: vLLM 0.7 to 0.26 on one GPU"),
+        (1, runs) => {
+            let below = if runs > 1 { 0.03 } else { 0.06 };
+            (below, 0.08, "built-in: vLLM 0.7 to 0.16 on one GPU")
         }
-        (_, 2..) => (0.1, 0.15, "built-in: vLLM, runs on GPUs joined by PCIe"),
+        (_, 2..) if hopper && vllm::version(deployment) >= Version::new(0, 17, 0) => {
+            (0.1, 0.4, "built-in: vLLM 0.19 on H100, joined by NVLink")
+        }
+        (_, 2..) if blackwell && vllm::version(deployment) >= Version::new(0, 21, 0) => (
+            0.5,
+            1.0,
+            "built-in: vLLM of 2026 on GB200 and B300, joined by NVLink",
+        ),
+        (_, 2..) if nvlink => (0.5, 0.4, "built-in: vLLM, runs on GPUs joined by NVLink"),
+        (_, 2..) if older => (
+            0.1,
+            0.2,
+            "built-in: vLLM 0.6 to 0.10 on GPUs joined by PCIe",
+        ),
+        // 2.6 and 2.5 in one release, 0.2 in a later one.
+        (_, 2..) => (
+            3.2,
+            0.3,
+            "built-in: vLLM, runs on GPUs joined by PCIe, scattered",
+        ),
         _ => (0.6, 1.0, "built-in: vLLM, one run"),
     };
+    // What V0 logged besides then scatters: 0.07 to 0.25.
+    let scattered = vllm::version(deployment) < Version::new(0, 7, 0);
+    let low = if scattered { f64::max(low, 0.25) } else { low };
     spread((low, high), (0.0, 0.0), runs, source)
 }
 

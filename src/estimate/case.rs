@@ -70,6 +70,10 @@ pub fn read(line: &Value) -> Result<Case, Unknown> {
         Deployment::from_settings(named, &values, &asked, IllegalValue::IsRefused)?;
     let drafts = draft.map(|draft| Unmodelled::speculation(&draft));
     deployment.unmodelled.extend(drafts);
+    // A line describes a server and need not name its head.
+    if let Some(speculation) = &mut deployment.speculation {
+        speculation.names_model = true;
+    }
     let version = fields.version(&["engine_version"])?;
     let mut warnings: Vec<String> = (version.iter())
         .filter_map(|text| deployment.set_version(text))

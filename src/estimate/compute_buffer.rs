@@ -68,6 +68,7 @@ pub(super) fn of(model: &Model, deployment: &Deployment, settings: &Settings) ->
         warm_up: 0,
         encoding: 0,
         encoder: encoding.known,
+        compiling: 0,
         range: Some([least - share(least, BELOW), most.saturating_add(unsure)]),
     }
 }

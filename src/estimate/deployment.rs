@@ -40,6 +40,11 @@ pub struct Deployment {
     pub kv_dtype: Option<String>,
     /// `--max-model-len`, tokens.
     pub max_model_len: Option<u64>,
+    /// A length beyond the model's positions is taken: vLLM's and SGLang's variable for it is set, or the configuration is
+    /// overridden.
+    pub longer_allowed: bool,
+    /// vLLM's `--no-enable-chunked-prefill`: a prompt is read in one step.
+    pub whole_prompts: bool,
     /// `--gpu-memory-utilization`, `--mem-fraction-static`, `free_gpu_memory_fraction`: 0 to 1.
     pub memory_fraction: Option<f64>,
     /// `--max-num-batched-tokens`, tokens.
@@ -103,6 +108,8 @@ pub struct Deployment {
     pub given_gpus: Option<u64>,
     /// Flags that its release does not have, a sentence for each: it does not start.
     pub lacking_flags: Vec<String>,
+    /// The same of the newest release, where none is named: whether it starts is not known.
+    pub doubtful_flags: Vec<String>,
     /// It runs on the host's processors: no GPU allocator rounds its allocations.
     pub on_cpu: bool,
     /// What was asked for, moves memory and is not modelled.
@@ -155,6 +162,8 @@ impl Deployment {
             quantization: None,
             kv_dtype: None,
             max_model_len: None,
+            longer_allowed: false,
+            whole_prompts: false,
             memory_fraction: None,
             max_batched_tokens: None,
             max_seqs: None,
@@ -185,6 +194,7 @@ impl Deployment {
             vllm_v0: None,
             given_gpus: None,
             lacking_flags: Vec::new(),
+            doubtful_flags: Vec::new(),
             on_cpu: false,
             unmodelled: Vec::new(),
             own: OwnRuns::default(),
@@ -216,7 +226,8 @@ impl Deployment {
 
     /// GPUs that one replica takes.
     pub fn gpus(&self) -> u64 {
-        self.tp.max(1) * self.pp.max(1) * self.dp.max(1)
+        let replica = self.tp.max(1).saturating_mul(self.pp.max(1));
+        replica.saturating_mul(self.dp.max(1))
     }
 }
 

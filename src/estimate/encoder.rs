@@ -49,6 +49,8 @@ struct Items {
     count: u64,
     /// Tokens of each, as the language model sees them.
     tokens: u64,
+    /// Tokens that the budget has for each.
+    budgeted: u64,
     /// Rows of each that the encoder's layers work on.
     rows: u64,
     /// Values that a row is made of: pixels in all colours and frames.
@@ -94,7 +96,8 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings, value: u6
     };
     let rows = items.count.saturating_mul(items.rows);
     let pixels = product([rows, items.row_values, value]);
-    let left = results(items.count.saturating_mul(items.tokens)).saturating_add(pixels);
+    let kept = kept_tokens(&items, deployment, settings);
+    let left = results(items.count.saturating_mul(kept)).saturating_add(pixels);
     // Whole items go to each GPU, whose results are gathered (model_executor/models/vision.py, `run_dp_sharded_`).
     let ranks = deployment.tp.max(1);
     let (rows, tp) = match is_whole(model, deployment) {
@@ -127,6 +130,20 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings, value: u6
     }
 }
 
+/// Tokens of the results that stay of each item: those of the item, but that 0.11 made each as long as the whole budget and
+/// 0.12 as the largest item (v1/worker/gpu_model_runner.py, `expanded`).
+fn kept_tokens(items: &Items, deployment: &Deployment, settings: &Settings) -> u64 {
+    let version = vllm::version(deployment);
+    let least = if version < Version::new(0, 11, 0) || version >= Version::new(0, 13, 0) {
+        0
+    } else if version < Version::new(0, 12, 0) {
+        settings.batched_tokens.max(items.budgeted)
+    } else {
+        items.budgeted
+    };
+    items.tokens.max(least)
+}
+
 /// Gemma 4's encoder, the least and the most. It works on one frame at a time in 0.20, and since (pull requests 43169 and
 /// 43296, `_encoder_chunk`) on as many as a tenth of the GPU holds of `one_hot` of their positions, in 64 bits and twice.
 /// transformers makes that (5.5) or not (5.19), and vLLM pins no release of it.
@@ -157,6 +174,8 @@ fn in_parts(
 /// Patches of a frame of a video for Gemma 4: 70 tokens of 3 x 3; 32 frames of a video, each with 8 tokens around it
 /// (vLLM 0.20 and 0.33, models/gemma4_mm.py).
 const GEMMA4_FRAME: u64 = 70 * 9;
+/// Rows of such a frame for Gemma 4 without a tower: one of a token (vLLM 0.32, models/gemma4_unified.py).
+const UNIFIED_FRAME: u64 = 70;
 const GEMMA4_FRAMES: u64 = 32;
 /// Tokens of such a video, the largest item.
 pub const GEMMA4_VIDEO: u64 = GEMMA4_FRAMES * (70 + 2 + 6);
@@ -177,7 +196,8 @@ const WHOLE: [&str; 9] = [
 /// Tokens that a step has at least by default, as its largest item is not split (vLLM 0.33, engine/arg_utils.py,
 /// `_get_min_mm_batched_tokens`); 0 where all are.
 pub fn least_step(model: &Model, deployment: &Deployment) -> u64 {
-    let whole = kind(model) == "gemma4" && vllm::version(deployment) >= Version::new(0, 21, 0);
+    let whole =
+        kind(model).starts_with("gemma4") && vllm::version(deployment) >= Version::new(0, 21, 0);
     if whole && has_encoder(model) && !deployment.language_only {
         GEMMA4_VIDEO
     } else {
@@ -239,6 +259,7 @@ fn items(
             Some(Items {
                 count: (budget / tokens).max(1),
                 tokens,
+                budgeted: tokens,
                 rows: grid,
                 row_values: colours,
             })
@@ -258,6 +279,7 @@ fn items(
             (tokens > 0).then(|| Items {
                 count: (budget / tokens).max(1),
                 tokens,
+                budgeted: tokens,
                 rows: grid,
                 row_values: colours,
             })
@@ -275,6 +297,7 @@ fn items(
             (tokens > 0).then(|| Items {
                 count: (budget / tokens).max(1),
                 tokens,
+                budgeted: tokens,
                 rows: (grid + 1).saturating_mul(TILES),
                 row_values: colours,
             })
@@ -282,9 +305,20 @@ fn items(
         "gemma4" => Some(Items {
             count: (budget / GEMMA4_VIDEO).max(1),
             tokens: GEMMA4_VIDEO,
+            budgeted: GEMMA4_VIDEO,
             rows: GEMMA4_FRAMES * GEMMA4_FRAME,
             row_values: colours,
         }),
+        "gemma4_unified" => {
+            let side = number(vision, "model_patch_size").unwrap_or(48);
+            Some(Items {
+                count: (budget / GEMMA4_VIDEO).max(1),
+                tokens: GEMMA4_VIDEO,
+                budgeted: GEMMA4_VIDEO,
+                rows: GEMMA4_FRAMES * UNIFIED_FRAME,
+                row_values: product([3, side, side]),
+            })
+        }
         _ if is_qwen(kind) => {
             let merge = number(vision, "spatial_merge_size").unwrap_or(2).max(1);
             let frames = number(vision, "temporal_patch_size").unwrap_or(2).max(1);
@@ -292,6 +326,7 @@ fn items(
             Some(Items {
                 count: (budget / budgeted).max(1),
                 tokens: given,
+                budgeted,
                 rows: product([given, merge, merge]),
                 row_values: colours.saturating_mul(frames),
             })
@@ -318,6 +353,8 @@ fn qwen_tokens(kind: &str, deployment: &Deployment, settings: &Settings) -> (u64
     let old = v < Version::new(0, 10, 0);
     let video = |reach: u64, most: u64| (reach / QWEN_IMAGE).clamp(1, most) * QWEN_IMAGE;
     match (kind.starts_with("qwen3"), old) {
+        // With 12.5 tokens of a time for each (models/qwen3_vl.py, `get_max_video_tokens`).
+        (true, _) if v < Version::new(0, 13, 0) => (QWEN3_VIDEO * 25 / 2, QWEN3_VIDEO),
         (true, _) if v < Version::new(0, 15, 0) => (video(longest, 1 << 20), QWEN3_VIDEO),
         (true, _) => (QWEN_IMAGE, QWEN_IMAGE),
         (false, true) => (

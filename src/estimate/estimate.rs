@@ -525,11 +525,18 @@ fn of_release(
         estimate.doubt(deployment);
     }
     shared_host::judge_rest(&mut estimate, deployment);
+    let mut doubtful = deployment.doubtful_flags.iter();
+    if estimate.fits == Some(true) {
+        if let Some(flag) = doubtful.next() {
+            estimate.fits = None;
+            estimate.reason = format!("{flag}; --engine-version names another release");
+        }
+    }
+    estimate.warnings.extend(doubtful.cloned());
     if let Some(why) = fits::refusal(model, deployment) {
         estimate.fits = Some(false);
         estimate.refused = true;
         estimate.max_concurrency = Ok(0.0);
-        estimate.warnings.push(format!("it will not start: {why}"));
         estimate.reason = why;
     }
     let sentences = estimate.unmodelled.iter().map(Unmodelled::sentence);
@@ -558,16 +565,20 @@ fn activation_term(
         component: Component::Activation,
         at_least: None,
         bytes: peak,
-        formula: if activation.encoding > 0 {
-            "max(max(forward, sampler) + kept, encoding)".into()
-        } else {
-            "max(forward, sampler) + kept".into()
+        formula: match (
+            activation.encoding > 0,
+            activation.compiling > activation.warm_peak(),
+        ) {
+            (_, true) => "compiling".into(),
+            (true, _) => "max(max(forward, sampler) + kept, encoding)".into(),
+            _ => "max(forward, sampler) + kept".into(),
         },
         inputs: inputs([
             ("forward", json!(activation.forward)),
             ("sampler", json!(activation.sampler)),
             ("kept", json!(activation.kept)),
             ("encoding", json!(activation.encoding)),
+            ("compiling", json!(activation.compiling)),
             ("sampler_kind", json!(activation.kind)),
             ("max_num_batched_tokens", json!(settings.batched_tokens)),
             ("max_num_seqs", json!(settings.sequences)),
@@ -575,6 +586,7 @@ fn activation_term(
         ]),
         band: activation.range.map(|range| match activation.encoder {
             Encoder::Counted => bands::of_encoder(range),
+            _ if activation.compiling > 0 => bands::of_compiling(range),
             _ => compute_buffer::band(range),
         }),
     }

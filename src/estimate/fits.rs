@@ -5,9 +5,10 @@ use super::{
     engines::{self, llama_cpp, vllm},
     non_torch,
     pool::Layout,
-    unmodelled,
+    pooling, speculation, unmodelled,
     weights::shard,
 };
+use crate::engine::settings::{Setting, argument_text};
 use crate::wording::count_noun;
 
 /// The first release of vLLM in which Turing has no backend for a cache in fp8, as was read.
@@ -80,16 +81,40 @@ pub(super) fn refusal(model: &Model, deployment: &Deployment) -> Option<String> 
     if let Some(refused) = llama_cpp::refused_cache_type(model, deployment) {
         return Some(refused);
     }
-    if let (EngineId::Vllm, Some(tokens), Some(seqs)) =
-        (engine, deployment.max_batched_tokens, deployment.max_seqs)
-    {
-        if tokens < seqs {
-            return Some(format!(
-                "--max-num-batched-tokens {tokens} is less than --max-num-seqs {seqs}"
-            ));
+    let length = refused_length(model, deployment);
+    length
+        .or_else(|| refused_step(model, deployment))
+        .or_else(|| speculation::lacks_head(deployment))
+}
+
+/// Why it does not start: a length beyond the model's positions, where the engine has a variable that allows it (vLLM,
+/// config/model.py; SGLang, model_config.py) and that is not set.
+pub fn refused_length(model: &Model, deployment: &Deployment) -> Option<String> {
+    let engine = deployment.engine;
+    let variable = Setting::named("longer_allowed")?.names(engine).next()?;
+    let (asked, most) = (deployment.max_model_len?, model.longest()?);
+    let argument = argument_text(engine, "max_model_len", &asked.to_string())?;
+    (asked > most && !deployment.longer_allowed).then(|| {
+        format!("{argument} is more than the model's {most} positions; {variable}=1 allows it")
+    })
+}
+
+/// Why vLLM (config/scheduler.py) does not start: a step with fewer tokens than sequences, or than a prompt that it does not
+/// split.
+fn refused_step(model: &Model, deployment: &Deployment) -> Option<String> {
+    let tokens = (deployment.max_batched_tokens).filter(|_| deployment.engine == EngineId::Vllm)?;
+    let is_whole = deployment.whole_prompts || pooling::keeps_nothing(model, deployment);
+    let longest = vllm::settings(model, deployment).max_model_len;
+    let least = match (deployment.max_seqs, longest) {
+        (Some(seqs), _) if tokens < seqs => format!("--max-num-seqs {seqs}"),
+        (_, Some(longest)) if is_whole && tokens < longest => {
+            format!("a prompt of {longest} tokens, which vLLM does not split here")
         }
-    }
-    None
+        _ => return None,
+    };
+    Some(format!(
+        "--max-num-batched-tokens {tokens} is less than {least}"
+    ))
 }
 
 /// Sequences that need a block of the cache each for their states, before vLLM captures CUDA graphs. From 0.20: 0.17.1 starts

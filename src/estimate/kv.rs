@@ -346,6 +346,7 @@ fn state_of(
                 ssm_bytes.unwrap_or(conv_bytes),
             )
         }
+        Mixer::Convolution { inner, conv } => both("convolution", inner, conv, 0, conv_bytes),
         Mixer::Lightning { heads, head_dim } => {
             both("lightning", 0, 1, product([heads, head_dim, head_dim]), 4)
         }

@@ -45,6 +45,7 @@ pub mod weights;
 pub use crate::engine::EngineId;
 pub use deployment::{Deployment, Gpu, Lora, Version};
 pub use estimate::{Estimate, check, estimate, with_weights};
+pub use fits::refused_length;
 pub use model::{Mixer, Model, Split, Tensor};
 pub use speculation::Proposer;
 pub use term::{Band, Component, Term, Unknown};

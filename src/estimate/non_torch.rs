@@ -9,7 +9,7 @@ use super::{
 
 /// One line of the table.
 struct Line {
-    /// Part of the GPU's name; empty for any.
+    /// Part of the GPU's name; empty for any. `H`: Hopper and datacenter Blackwell; `B`: the latter alone.
     gpu: &'static str,
     /// Tensor parallelism from which it holds.
     tp: u64,
@@ -21,6 +21,13 @@ struct Line {
     gib: f64,
     /// Runs.
     runs: u64,
+}
+
+impl Line {
+    /// Of four GPUs of NVIDIA and more, whatever their number: NCCL no longer counts.
+    fn is_of_any_number(&self) -> bool {
+        self.tp > 1 && self.from >= Version::new(0, 21, 0)
+    }
 }
 
 const fn line(gpu: &'static str, tp: u64, nvlink: bool, from: u32, gib: f64, runs: u64) -> Line {
@@ -53,18 +60,34 @@ const VLLM: &[Line] = &[
     line("H", 2, true, 17, 2.07, 4),
     line("", 4, true, 0, 0.60, 2),
     line("H", 4, true, 17, 2.17, 2),
-    line("", 8, true, 0, 1.8, 2),
+    // 2.10 and 2.10 with NCCL's 1.0 in 0.7.1 and 0.8.5, 0.93 to 2.15 of two nodes in 0.8.3.
+    line("", 8, true, 0, 1.1, 4),
+    line("", 8, true, 11, 1.8, 2),
     line("H", 8, true, 17, 2.3, 0),
-    line("", 2, false, 0, 0.6, 0),
-    line("", 4, false, 0, 1.1, 2),
-    line("", 8, false, 0, 2.4, 2),
-    line("", 16, false, 0, 2.5, 1),
+    // 0.95 on GB200 in 0.26, 1.63 on B300 in August 2026, both of four.
+    line("B", 2, true, 21, 1.3, 2),
+    // What speaks between GPUs is there before the first snapshot: 0.13 at TP 4 in 0.26, on A100 and on GB10, and pools on
+    // four L40S say the same; of two GPUs (RTX 3090, 5090 in 0.27) they say 0.6.
+    line("", 4, true, 21, 0.15, 1),
+    line("", 4, false, 21, 0.15, 1),
+    // 0.20 to 0.36 in 0.6.6 to 0.10.2, NCCL's buffers included: RTX 2080 Ti, 3090, 4090, A40, L40S, two to sixteen.
+    line("", 2, false, 0, 0.25, 9),
+    line("", 2, false, 11, 0.6, 0),
+    line("", 4, false, 11, 1.1, 2),
+    line("", 8, false, 11, 2.4, 2),
+    line("", 16, false, 11, 2.5, 1),
 ];
+
+/// Of stages of a pipeline on Hopper that nothing else divides, GiB: six ranks of two runs of 0.19 on H100. No norm is
+/// fused with an all-reduce there.
+const STAGE_GIB: f64 = 0.07;
 
 /// The driver's context with the engine's kernels, GiB: `init_cuda_memory` of 26 runs on H100 is 0.51 at TP 1.
 pub const CONTEXT_GIB: f64 = 0.5;
 /// With NCCL's buffers: 1.53 at TP 2 and 1.55 at TP 4 (6 runs on H100).
-pub const CONTEXT_TP_GIB: f64 = 1.5;
+const CONTEXT_TP_GIB: f64 = 1.5;
+/// NCCL's part of it where GPUs are joined by PCIe: eight RTX 3090 had 0.63 in use in all.
+const NCCL_PCIE_GIB: f64 = 0.4;
 /// What vLLM 0.8.0 to 0.9.1 counted besides, as it took all that torch does not hold: part of the context.
 const ABSOLUTE_GIB: f64 = 0.42;
 /// What V0 before 0.7 logged besides: 0.35 in 2 runs of 0.6.4.
@@ -81,36 +104,80 @@ pub struct NonTorch {
     pub runs: u64,
 }
 
+/// Ranks that speak with each other by NCCL: stages of a pipeline and experts of several replicas do as well.
+pub fn linked_ranks(deployment: &Deployment) -> u64 {
+    let replica = deployment.tp.max(1).saturating_mul(deployment.pp.max(1));
+    replica.max(deployment.ep)
+}
+
+/// Whether nothing but stages of a pipeline divides a model on Hopper, in releases where that was seen to take nothing
+/// beside what one GPU does.
+pub fn has_stages_alone(deployment: &Deployment) -> bool {
+    let version = vllm::version(deployment);
+    let measured = version >= Version::new(0, 11, 0) && version < Version::new(0, 27, 0);
+    let generation = engines::gpu_model(deployment).map(engines::generation);
+    measured
+        && generation == Some(Generation::Hopper)
+        && deployment.pp > 1
+        && deployment.tp.max(deployment.ep) <= 1
+}
+
 /// What a deployment takes beside PyTorch.
 pub fn of(deployment: &Deployment) -> NonTorch {
     let gib = |g: f64| (g * (1u64 << 30) as f64) as u64;
-    // Stages of a pipeline and experts of several replicas speak with each other by NCCL as well.
-    let tp = (deployment.tp.max(1) * deployment.pp.max(1)).max(deployment.ep);
+    let tp = linked_ranks(deployment);
     // llama.cpp does without NCCL where it splits by layers: 466 and 467 MiB of two GPUs were in none of its buffers.
-    let nccl = tp > 1 && deployment.engine != EngineId::LlamaCpp;
-    let context = if nccl { CONTEXT_TP_GIB } else { CONTEXT_GIB };
+    let has_nccl = tp > 1 && deployment.engine != EngineId::LlamaCpp;
+    let gpu = engines::gpu_model(deployment);
+    let name = gpu.map_or("", |g| g.name.as_str());
+    let nvlink = engines::nvlink(gpu);
+    let foreign = gpu.is_some_and(|g| g.vendor != "NVIDIA");
+    // The context is that of an H100; a smaller GPU has a smaller one, of which a hundredth of the GPU is counted at most.
+    let own = gib(CONTEXT_GIB);
+    let held = (deployment.gpu.as_ref()).map_or(own, |gpu| own.min(gpu.total / 100));
+    let by_pcie = has_nccl && gpu.is_some() && !nvlink && !foreign;
+    let nccl = if !has_nccl {
+        0.0
+    } else if by_pcie {
+        NCCL_PCIE_GIB
+    } else {
+        CONTEXT_TP_GIB - CONTEXT_GIB
+    };
     if deployment.engine != EngineId::Vllm {
+        // 0.55 on four L4 and four RTX 4090, 0.77 on four RTX 5090 (SGLang).
+        let counted = if by_pcie && deployment.engine == EngineId::Sglang {
+            held + gib(nccl)
+        } else if has_nccl {
+            gib(CONTEXT_TP_GIB)
+        } else {
+            own
+        };
         return NonTorch {
-            counted: gib(context),
+            counted,
             before: 0,
             runs: 0,
         };
     }
-    let gpu = engines::gpu_model(deployment);
-    let name = gpu.map_or("", |g| g.name.as_str());
-    let nvlink = engines::nvlink(gpu);
     let hopper = gpu.map(engines::generation) == Some(Generation::Hopper);
+    // The norms of Hopper and of datacenter Blackwell are fused with all-reduces.
+    let fused = hopper || nvlink && gpu.map(engines::generation) == Some(Generation::Blackwell);
     let version = vllm::version(deployment);
+    // NCCL's buffers came into being after the first snapshot until pull request 25359 (0.11) turned that around.
+    let nccl_first = version >= Version::new(0, 11, 0);
+    let stages_alone = has_stages_alone(deployment);
     let found = VLLM
         .iter()
         .filter(|l| {
             let named = match l.gpu {
                 "" => true,
-                "H" => hopper,
+                "H" => fused,
+                "B" => fused && !hopper,
                 "H100" => hopper,
                 other => name.split(' ').any(|w| w == other),
             };
-            let wide = if tp == 1 {
+            let wide = if foreign && l.is_of_any_number() {
+                false
+            } else if tp == 1 {
                 l.tp == 1
             } else {
                 l.tp > 1 && l.tp <= tp && l.nvlink == nvlink
@@ -118,13 +185,19 @@ pub fn of(deployment: &Deployment) -> NonTorch {
             named && wide && l.from <= version
         })
         .max_by_key(|l| {
-            // A newer row counts before an older one of the GPU's own, but on Hopper, which has rows for each step.
+            // A newer row counts before an older one of the GPU's own, but on Hopper, which has rows for each step; of
+            // several GPUs that of as many, but for what holds of any number.
             let named = !l.gpu.is_empty();
-            (l.tp, named && hopper, l.from, named)
+            let widest = if l.is_of_any_number() { 16 } else { l.tp };
+            (named && fused, widest, l.from, named)
         });
-    let (mut counted, runs) = found.map_or((0.11, 0), |l| (l.gib, l.runs));
-    // NCCL's buffers came into being after the first snapshot until pull request 25359 (0.11) turned that around.
-    if tp > 1 && version < Version::new(0, 11, 0) {
+    let (mut counted, runs) = match found {
+        _ if stages_alone => (STAGE_GIB, 2),
+        Some(l) => (l.gib, l.runs),
+        None => (0.11, 0),
+    };
+    // Rows of GPUs that are joined by PCIe have them.
+    if tp > 1 && !nccl_first && nvlink {
         counted += CONTEXT_TP_GIB - CONTEXT_GIB;
     }
     match vllm::rule(deployment) {
@@ -137,12 +210,9 @@ pub fn of(deployment: &Deployment) -> NonTorch {
         vllm::Rule::Increase if version < Version::new(0, 7, 0) => counted += OLD_V0_GIB,
         _ => {}
     }
-    // The context is that of an H100; a smaller GPU has a smaller one, of which a hundredth of the GPU is counted at most.
-    let own = gib(CONTEXT_GIB);
-    let held = (deployment.gpu.as_ref()).map_or(own, |gpu| own.min(gpu.total / 100));
     NonTorch {
         counted: gib(counted),
-        before: held + gib(context - CONTEXT_GIB),
+        before: held + gib(nccl),
         runs,
     }
 }

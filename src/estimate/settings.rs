@@ -57,6 +57,18 @@ impl Deployment {
             let unmodelled = &mut besides.unmodelled;
             deployment.llama.settle(values, gpus, unmodelled);
         }
+        let chunked = asked.get("enable_chunked_prefill");
+        deployment.whole_prompts = chunked.is_some_and(|v| v.eq_ignore_ascii_case("false"));
+        deployment.longer_allowed |= overrides_model(asked);
+        if illegal == IllegalValue::IsUnset {
+            // It ran: what would have refused it was not there, or is not among what it printed.
+            deployment.whole_prompts = false;
+            deployment.longer_allowed = true;
+            besides
+                .speculation
+                .iter_mut()
+                .for_each(|s| s.names_model = true);
+        }
         deployment.host = HostAsked::read(engine, asked);
         deployment.unmodelled.extend(besides.unmodelled);
         deployment.speculation = besides.speculation;
@@ -120,6 +132,7 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
             .to_owned()
     });
     d.max_model_len = read.count("max_model_len")?;
+    d.longer_allowed = read.switch("longer_allowed") == Some(true);
     d.memory_fraction = read.share("gpu_memory_utilization")?;
     let is_llama = read.engine == EngineId::LlamaCpp;
     let own_step = llama_cpp::own_step(read.values).filter(|_| is_llama);
@@ -298,6 +311,20 @@ impl<'a> Read<'a> {
             _ => None,
         })
     }
+}
+
+/// Whether flags change the model's configuration, its positions perhaps.
+fn overrides_model(values: &BTreeMap<String, String>) -> bool {
+    const FLAGS: [&str; 6] = [
+        "hf_overrides",
+        "hf_config_path",
+        "rope_scaling",
+        "rope_parameters",
+        "json_model_override_args",
+        "model_override_args",
+    ];
+    let changes = |name: &String| FLAGS.contains(&name.split('.').next().unwrap_or(name));
+    values.keys().any(changes)
 }
 
 /// Whether neither images nor videos are allowed: vLLM loads no encoder then.

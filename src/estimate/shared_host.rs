@@ -99,7 +99,7 @@ mod tests {
             }
         };
         let on = |name: &str, fraction| estimate(&model, &deployment(name, fraction));
-        let starved = on("NVIDIA GB10", 0.89);
+        let starved = on("NVIDIA GB10", 0.93);
         assert_eq!(starved.fits, Some(false), "{}", starved.reason);
         assert!(
             starved.reason.contains("left for the host"),
@@ -108,6 +108,7 @@ mod tests {
         );
         // Machines were seen to serve and to stop with it.
         assert_eq!(on("NVIDIA GB10", 0.8).fits, None);
+        assert_eq!(on("NVIDIA GB10", 0.89).fits, None);
         assert_eq!(on("NVIDIA GB10", 0.55).fits, Some(true));
         assert_eq!(
             on("B200", 0.89).fits,

@@ -15,6 +15,8 @@ pub struct Speculation {
     pub proposer: Proposer,
     /// Tokens that are proposed in a step.
     pub tokens: u64,
+    /// A model that proposes is named beside it.
+    pub names_model: bool,
 }
 
 /// What proposes tokens.
@@ -33,6 +35,8 @@ const TOKENS: u64 = 1;
 /// The same of llama.cpp (common/arg.cpp of 2026, `--spec-draft-n-max`).
 const LLAMA_TOKENS: u64 = 3;
 
+/// The flags that name the model that proposes.
+pub const MODELS: [&str; 2] = ["spec_model", "speculative_model"];
 /// The flags that name the method, and those that say how many tokens.
 const METHODS: [&str; 3] = ["spec_method", "speculative_algorithm", "spec_type"];
 const COUNTS: [&str; 4] = [
@@ -81,10 +85,23 @@ impl Speculation {
         Some(Speculation {
             method,
             proposer,
+            names_model: setting("model").is_some() || flag(&MODELS).is_some(),
             // No model proposes as many as a file can name.
             tokens: tokens.unwrap_or(usual).clamp(1, 128),
         })
     }
+}
+
+/// Why vLLM (config/speculative.py) does not start: a head is a model of its own, and none is named.
+pub(super) fn lacks_head(deployment: &Deployment) -> Option<String> {
+    let asked = deployment.speculation.as_ref()?;
+    let lacks = asked.proposer == Proposer::Head && !asked.names_model;
+    lacks.then(|| {
+        format!(
+            "speculative decoding by `{}` needs a model for it: name its head in --speculative-config",
+            asked.method
+        )
+    })
 }
 
 /// Tokens that are verified for each sequence of a step beside its own.
@@ -227,7 +244,9 @@ mod tests {
 
     #[test]
     fn a_head_keeps_its_part_of_each_token_and_its_weights_are_an_interval() {
-        let found = estimate(&hybrid(), &deployment(EngineId::Vllm, Some("eagle3")));
+        let mut asked = deployment(EngineId::Vllm, Some("eagle3"));
+        asked.speculation.as_mut().unwrap().names_model = true;
+        let found = estimate(&hybrid(), &asked);
         let plain = estimate(&hybrid(), &deployment(EngineId::Vllm, None));
         let per_token = |e: &crate::estimate::Estimate| e.kv_bytes_per_token.clone().unwrap();
         let more = per_token(&found) - per_token(&plain);

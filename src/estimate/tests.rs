@@ -17,6 +17,7 @@ fn layers(mixers: Vec<Mixer>) -> Model {
         head_dim: 128,
         vocab: 128_256,
         max_positions: Some(131_072),
+        lends_positions: false,
         tied: false,
         rope: None,
         mixers,
@@ -148,6 +149,7 @@ fn slots_have_their_own_cells_and_states_where_their_number_is_given() {
         (layout.bytes_of(3072) - 3072 * row) / (128 * 128 * 4)
     };
     let mtp = speculation::Speculation {
+        names_model: false,
         method: "draft-mtp".into(),
         proposer: Proposer::Predictor,
         tokens: 4,
@@ -725,6 +727,25 @@ fn before_0_2_6_nccl_kept_every_all_reduced_tensor() {
     let step = 4096 * model.hidden * 2;
     assert_eq!(forward(4, 4) - forward(6, 4), 160 * step);
     assert_eq!(forward(4, 1), forward(6, 1));
+}
+
+#[test]
+fn what_ranks_keep_beside_torch_depends_on_link_release_and_stages() {
+    let counted = |minor, gpu, gib, tp, pp| {
+        let mut d = vllm(minor, gpu, gib);
+        (d.tp, d.pp) = (tp, pp);
+        non_torch::of(&d).counted as f64 / GIB as f64
+    };
+    let is_near = |found: f64, gib: f64| assert!((found - gib).abs() < 0.01, "{found}, {gib}");
+    // Joined by PCIe, before 0.11: as much of sixteen as of two.
+    for tp in [2, 8, 16] {
+        is_near(counted(10, "L40S", 44.5, tp, 1), 0.25);
+    }
+    is_near(counted(10, "A100-80GB", 79.15, 2, 1), 1.55);
+    // Norms are fused with all-reduces, which stages of a pipeline do not have.
+    is_near(counted(19, "H100", 79.18, 2, 1), 2.07);
+    is_near(counted(19, "H100", 79.18, 1, 4), 0.07);
+    is_near(counted(26, "GB200", 184.3, 4, 1), 1.3);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::encoder::{self, Encoder};
 use super::engines::{self, Generation, Settings, vllm};
 use super::model::Mixer;
 use super::pooling;
-use super::speculation::{Proposer, Speculation};
+use super::speculation::{self, Proposer, Speculation};
 use super::weights::shard::offloaded;
 use super::{Band, Component, Deployment, EngineId, Estimate, Model, Term, Unknown, Version};
 use crate::engine::settings::{Setting, flag_names};
@@ -21,6 +21,10 @@ const TABLE: &str = include_str!("../../configs/engine-flags.yaml");
 
 /// Tokens of the longest step with images that was measured.
 const LONGEST_IMAGE_STEP: u64 = 65_536;
+
+/// How far the activations of attention over compressed keys may lie from what is computed, 1.5 GiB in bytes: 2.99 GiB of DeepSeek-V4-Flash
+/// where 2.34 are computed (vLLM 0.26 on B300, a draft beside), 2.03 on each of four GB10.
+const COMPRESSED_PEAK: u64 = 3 << 29;
 
 /// In which direction something moves what is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -571,7 +575,7 @@ pub fn of_settings(engine: EngineId, values: &BTreeMap<String, String>) -> Besid
         ],
         "method",
     );
-    let draft = first(&["spec_model", "speculative_model"], "model");
+    let draft = first(&speculation::MODELS, "model");
     let method = method.filter(|m| !(draft.is_some() && m == "draft_model"));
     found.draft = draft.filter(|_| method.is_none());
     if drafts.is_empty() || found.draft.is_some() {
@@ -679,6 +683,15 @@ pub(super) fn of(
             _ => {}
         }
     }
+    let compressed = |m: &Mixer| matches!(m, Mixer::Compressed { .. });
+    if d.engine == EngineId::Vllm && model.mixers.iter().any(compressed) {
+        let name = "the peak of attention over compressed keys";
+        let most = Some(COMPRESSED_PEAK);
+        all.push(Unmodelled {
+            most,
+            ..Unmodelled::new(name, Either, &[Peak])
+        });
+    }
     let mut put = |name: String, moves, terms: &[Component]| {
         all.push(Unmodelled::new(name, moves, terms));
     };
@@ -698,6 +711,12 @@ pub(super) fn of(
             put(name, Up, &[Peak]);
         }
         _ => {}
+    }
+    // Hybrids ran on V0 until 0.10.2, which keeps the states of all sequences beside the pool.
+    let of_v0 = d.engine == EngineId::Vllm && d.vllm_v0 != Some(false);
+    if of_v0 && model.is_recurrent() && vllm::version(d) < Version::new(0, 10, 2) {
+        let name = "the states that the V0 engine keeps of its sequences";
+        put(name.into(), Up, &[KvCache, Peak]);
     }
     let pools = served && d.engine != EngineId::Vllm;
     let estimated = d.engine == EngineId::Sglang && d.speculation.is_none();
@@ -722,11 +741,6 @@ pub(super) fn of(
             Either,
             &[KvCache],
         );
-    }
-    let compressed = |m: &Mixer| matches!(m, Mixer::Compressed { .. });
-    if d.engine == EngineId::Vllm && model.mixers.iter().any(compressed) {
-        let name = "the peak of attention over compressed keys";
-        put(name.into(), Up, &[Peak]);
     }
     let padded = served && d.gpu.is_some() && engines::gpu_model(d).is_none();
     if padded && is_mxfp4(model, d) {

@@ -48,6 +48,8 @@ pub struct ContainerRecord {
     pub seen_at: f64,
     /// Starts that were seen.
     pub starts: u64,
+    /// When the latest of them was, nanoseconds since the Unix epoch.
+    pub started_ns: i64,
     /// Deaths by cause; `unknown` where the evidence names none.
     pub deaths: BTreeMap<String, u64>,
     /// The latest death.
@@ -133,25 +135,36 @@ impl WatchLedger {
         self.forget_oldest();
     }
 
-    /// Notes that a container started: its memory begins anew.
+    /// Notes that a container started: its memory begins anew. A start that an earlier watch recorded is counted once.
     pub fn record_start(&mut self, name: &str, id: &str, at_ns: i64) {
-        self.events_until_ns = self.events_until_ns.max(at_ns);
         let record = self.record_of(name);
+        if at_ns > 0 && at_ns <= record.started_ns {
+            return;
+        }
+        record.started_ns = at_ns;
         record.seen_at = record.seen_at.max(at_ns as f64 / 1e9);
         record.starts += 1;
         record.begin_life(id);
         self.forget_oldest();
     }
 
-    /// Notes deaths of one cause; `count` of them, the latest as given.
+    /// Notes deaths of one cause; `count` of them, the latest as given. What an earlier watch recorded is counted once.
     pub fn record_death(&mut self, name: &str, count: u64, death: DeathRecord) {
-        self.events_until_ns = self.events_until_ns.max(death.at_ns);
         let record = self.record_of(name);
+        let last_ns = record.last_death.as_ref().map_or(0, |last| last.at_ns);
+        if death.at_ns > 0 && death.at_ns <= last_ns {
+            return;
+        }
         let cause = death.cause.clone().unwrap_or_else(|| "unknown".to_owned());
         *record.deaths.entry(cause).or_default() += count;
         record.seen_at = record.seen_at.max(death.at_ns as f64 / 1e9);
         record.last_death = Some(death);
         self.forget_oldest();
+    }
+
+    /// Notes that all events until then are recorded, wall nanoseconds since the Unix epoch.
+    pub fn record_until(&mut self, until_ns: i64) {
+        self.events_until_ns = self.events_until_ns.max(until_ns);
     }
 
     /// Takes the parts of a container's memory from its profile.
@@ -377,6 +390,17 @@ mod tests {
                 ..death
             },
         );
+        ledger.record_until(40);
+        ledger.record_until(30);
+        // A watch that was killed before the next event was recorded hears these again.
+        let before = ledger.clone();
+        ledger.record_start("llm", "id-llm", 30);
+        ledger.record_death(
+            "llm",
+            1,
+            before.containers["llm"].last_death.clone().unwrap(),
+        );
+        assert_eq!(ledger, before);
         let text = serde_json::to_vec(&ledger).unwrap();
         let again: WatchLedger = serde_json::from_slice(&text).unwrap();
         assert_eq!(again, ledger);

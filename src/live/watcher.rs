@@ -135,6 +135,8 @@ struct KnownContainer {
     host: Option<Box<dyn MemoryBackend>>,
     /// Whether this host shows its process 1, which reveals a restart.
     visible: bool,
+    /// Its engine did not answer at the last scan.
+    is_silent: bool,
     /// Responses of its endpoints at the first scan; they contain the size of the pool.
     first: Vec<Probe>,
 }
@@ -382,7 +384,7 @@ impl MemoryWatcher {
             }
         }
         self.known
-            .retain(|id, known| running.iter().any(|(c, _)| c == id) && !known.was_restarted());
+            .retain(|id, known| running.iter().any(|(c, _)| c == id) && !known.may_be_outdated());
         for (id, runtime) in &running {
             self.meet(runtime, id, notes).await;
         }
@@ -434,6 +436,7 @@ impl MemoryWatcher {
             found,
             host,
             first: Vec::new(),
+            is_silent: false,
         };
         self.known.insert(id.to_owned(), known);
     }
@@ -493,10 +496,11 @@ fn shows(facts: &ContainerFacts) -> bool {
 }
 
 impl KnownContainer {
-    /// Whether the container was restarted: it keeps its id, but has another address, other
-    /// processes, and a new pool.
-    fn was_restarted(&self) -> bool {
-        self.visible && !shows(&self.found.facts)
+    /// Whether the container may have been restarted: it keeps its id, but has another address, other
+    /// processes, and a new pool. One that was looked at while it restarted shows no process, or does not answer.
+    fn may_be_outdated(&self) -> bool {
+        let lost = self.runtime.has_daemon() && (!self.visible || self.is_silent);
+        lost || self.visible && !shows(&self.found.facts)
     }
 
     async fn scan_memory(&mut self, id: &str, clock: &Clock) -> ContainerScan {
@@ -526,6 +530,7 @@ impl KnownContainer {
         };
         if let Some(engine) = self.engine.filter(|_| self.serving) {
             self.ask_engine(clock, engine, &mut look).await;
+            self.is_silent = !look.serving;
         }
         look
     }

@@ -37,6 +37,8 @@ pub struct Found {
     pub note: Option<String>,
     /// The quantisation that its name means, where the configuration is that of another copy.
     pub quantization: Option<String>,
+    /// Its longest sequence is that of the model that it was tuned from, by their names: its own may be longer.
+    pub lends_positions: bool,
 }
 
 /// How far a model is looked for.
@@ -133,7 +135,8 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
         remove_output(&mut config);
     }
     // The longest sequence, where the named model has another than the one it shares the rest with.
-    if let Some(tokens) = relatives::own_facts(wanted).find_map(|own| own.tokens) {
+    let own_length = relatives::own_facts(wanted).find_map(|own| own.tokens);
+    if let Some(tokens) = own_length {
         let text = match config.get("text_config") {
             Some(_) => &mut config["text_config"],
             None => &mut config,
@@ -155,6 +158,7 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
         config,
         source: format!("configs/models: {source}"),
         note: relative.as_ref().map(note),
+        lends_positions: own_length.is_none() && relative.as_ref().is_some_and(|r| r.is_tuned),
         quantization: match relative {
             Some(relative) => relative.quantization,
             None => relatives::own_quantization(wanted),

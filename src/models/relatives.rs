@@ -43,6 +43,9 @@ struct Ending {
     end: String,
     quantization: String,
     owners: Option<Vec<String>>,
+    /// Beginnings of the name behind its owner.
+    #[serde(default)]
+    of: Vec<String>,
 }
 
 /// Read once; empty where the file cannot be read, which a test rules out.
@@ -57,6 +60,8 @@ pub struct Relative {
     pub quantization: Option<String>,
     /// The one that ships is a quantised copy: its own format is not the asked one's.
     pub other_format: bool,
+    /// The asked name differs in more than its format: `-thinking`, a date.
+    pub is_tuned: bool,
 }
 
 /// The model that ships whose geometry one of this name has: `RedHatAI/Qwen3-8B-FP8-dynamic` is Qwen3-8B's.
@@ -67,9 +72,12 @@ pub fn of(wanted: &str) -> Option<(Shipped, Relative)> {
     let (model, other_format) = names.find_map(|name| alike(name, read.is_tag))?;
     let name = model.name;
     let quantization = read.quantization.or_else(|| own_quantization(wanted));
+    let base = |name: &str| without_scheme(&last_part(name), "").0.to_owned();
+    let own = without_owner(&read.name).unwrap_or(&read.name);
     Some((
         model,
         Relative {
+            is_tuned: ![own, &read.name].contains(&base(name).as_str()) && !read.is_tag,
             name,
             quantization,
             other_format,
@@ -333,7 +341,8 @@ fn without_scheme<'a>(name: &'a str, owner: &str) -> (&'a str, Option<String>) {
             .owners
             .as_ref()
             .is_none_or(|o| o.iter().any(|o| o == owner));
-        owned && name.len() > e.end.len() && name.ends_with(&e.end)
+        let begun = e.of.is_empty() || e.of.iter().any(|of| last_part(name).starts_with(of));
+        owned && begun && name.len() > e.end.len() && name.ends_with(&e.end)
     };
     match NAMES.schemes.iter().find(of) {
         Some(e) => (

@@ -122,7 +122,7 @@ mod tests {
             let model = model.unwrap_or_else(|e| panic!("{}: {e}", shipped.name));
             let parameters = model.parameters();
             assert!(
-                (100_000_000..3_000_000_000_000).contains(&parameters),
+                (20_000_000..3_000_000_000_000).contains(&parameters),
                 "{}: {parameters}",
                 shipped.name
             );

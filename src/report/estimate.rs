@@ -400,23 +400,33 @@ fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
                 return (AnswerState::Failed, format!("Does not start: {reason}"));
             }
             let possibly = reading.may_hold(page.concurrency);
-            let mut verdict = if possibly {
-                let verb = if several { "they fit" } else { "it fits" };
-                format!("Probably does not fit{verdict}; at the upper end of its interval {verb}")
-            } else {
-                format!("Does not fit{verdict}")
-            };
             let shorter = page.pool.filter(|_| reading.serves_shorter);
-            if let Some(pool) = shorter {
-                let tokens = grouped_count(pool.tokens);
-                verdict += &format!(
-                    ". The engine starts all the same, and refuses requests of more than about {tokens} tokens"
-                );
-            }
+            let verdict = match shorter {
+                Some(pool) => {
+                    let hold = if possibly {
+                        "probably does not hold"
+                    } else {
+                        "does not hold"
+                    };
+                    let requests = describe_requests(page.concurrency.max(1), page.longest, false);
+                    let tokens = grouped_count(pool.tokens);
+                    format!(
+                        "Starts, but {hold} {requests}: {why}. The engine refuses requests of more than about {tokens} tokens"
+                    )
+                }
+                None if possibly => {
+                    let verb = if several { "they fit" } else { "it fits" };
+                    format!(
+                        "Probably does not fit{verdict}; at the upper end of its interval {verb}"
+                    )
+                }
+                None => format!("Does not fit{verdict}"),
+            };
             let starts = possibly || shorter.is_some();
-            let state = match starts {
-                true => AnswerState::Critical,
-                false => AnswerState::Failed,
+            let state = if starts {
+                AnswerState::Critical
+            } else {
+                AnswerState::Failed
             };
             (state, verdict)
         }

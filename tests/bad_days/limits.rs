@@ -17,9 +17,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An engine that waits half a second after its weights: a machine that is busy looks at memory in between all the same.
+/// An engine that loads for half a second and waits as long: a machine that is busy looks at memory within each all the
+/// same.
 const SETTLED: &str =
-    "--weights 16MiB --kv-pool 8MiB --activation 4MiB --load-ms 50 --settle-ms 500 --start-ms 50";
+    "--weights 16MiB --kv-pool 8MiB --activation 4MiB --load-ms 500 --settle-ms 500 --start-ms 50";
 
 /// What is in the profile of a run that was not disturbed.
 #[track_caller]
@@ -28,7 +29,12 @@ fn is_right(document: &serde_json::Value, what: &str) {
     parts_sum_to_the_peak(document);
     let parts = &document["memory_breakdown"];
     let weights = &parts["model_weights_gb"];
-    assert!(weights.is_number(), "no weights: {parts:#}\n{what}");
+    // Without memory to run in, the agent may miss that half second; then it says so.
+    let missed = codes(document).contains(&"sampler_gap");
+    assert!(
+        weights.is_number() || missed,
+        "no weights: {parts:#}\n{what}"
+    );
     assert!(document["latency_stats"].is_object(), "no latency: {what}");
 }
 

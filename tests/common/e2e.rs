@@ -31,8 +31,12 @@ pub fn vllm_image() -> &'static str {
 /// The real llama.cpp on CPU.
 pub const LLAMA_CPP_IMAGE: &str = "plimsoll/llama-cpp:dev";
 
-/// So long a test waits for what must come, on a machine that does other things too.
-pub const PATIENCE: Duration = Duration::from_secs(600);
+/// So long a test waits for what must come, on a machine that does other things too: half of what .config/nextest.toml
+/// gives a test, so that the message of a wait in vain is printed.
+pub const PATIENCE: Duration = Duration::from_secs(match env!("CARGO_CRATE_NAME").as_bytes() {
+    b"engines" => 600,
+    _ => 300,
+});
 
 /// What a test cannot do without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,7 @@ pub mod captures;
 pub mod cleaning;
 pub mod cluster;
 pub mod daemon;
+pub mod docs;
 #[macro_use]
 pub mod e2e;
 pub mod faults;

@@ -250,6 +250,88 @@ fn what_cannot_start_does_not_fit() {
 }
 
 #[test]
+fn lengths_steps_and_heads_that_engines_refuse_do_not_start() {
+    let fits = |line: &str| {
+        let words = ["--gpu", "H100", "--"].into_iter().chain(line.split(' '));
+        document(&words.collect::<Vec<_>>())["fits"].clone()
+    };
+    let eagle =
+        "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192 --speculative-config ";
+    for (starts, line) in [
+        (false, "vllm serve Qwen/Qwen3-8B --max-model-len 65536"),
+        (false, "sglang serve Qwen/Qwen3-8B --context-length 65536"),
+        (true, "vllm serve Qwen/Qwen3-8B --max-model-len 40960"),
+        (
+            true,
+            "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm serve Qwen/Qwen3-8B --max-model-len 65536",
+        ),
+        (
+            false,
+            "vllm serve BAAI/bge-m3 --max-num-batched-tokens 4096 --max-num-seqs 8",
+        ),
+        (
+            true,
+            "vllm serve BAAI/bge-m3 --max-num-batched-tokens 8194 --max-num-seqs 8",
+        ),
+        (
+            false,
+            "vllm serve Qwen/Qwen3-8B --no-enable-chunked-prefill --max-num-batched-tokens 4096",
+        ),
+        (
+            false,
+            &format!(r#"{eagle}{{"method":"eagle3","num_speculative_tokens":3}}"#),
+        ),
+        (
+            true,
+            &format!(
+                r#"{eagle}{{"method":"eagle3","num_speculative_tokens":3,"model":"yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"}}"#
+            ),
+        ),
+    ] {
+        assert_eq!(fits(line), json!(starts), "{line}");
+    }
+    // A relative's own positions may be more than those that are lent to it.
+    let lent = "vllm serve Qwen/Qwen3-8B-Base --max-model-len 65536";
+    assert_eq!(fits(lent), json!(true));
+    let words = ["--gpu", "H100", "--"].into_iter().chain(lent.split(' '));
+    let page = document(&words.collect::<Vec<_>>());
+    let warnings = page["warnings"].to_string();
+    assert!(warnings.contains("this one may have more"), "{warnings}");
+    // It can be another release, where none is named.
+    let task = "vllm serve BAAI/bge-m3 --task embed";
+    assert_eq!(fits(task), Value::Null);
+    let named = ["--gpu=H100", "--engine-version=0.33.0", "--"];
+    let words: Vec<&str> = named.into_iter().chain(task.split(' ')).collect();
+    assert_eq!(document(&words)["fits"], json!(false));
+}
+
+#[test]
+fn flags_are_taken_as_engines_call_them() {
+    for (engine, flag) in [
+        ("sglang", "--context-length"),
+        ("tgi", "--max-total-tokens"),
+        ("tensorrt_llm", "--max_seq_len"),
+        ("llama_cpp", "--ctx-size"),
+    ] {
+        let words = [LLAMA_8B, "--gpu=H100", "--engine", engine, flag, "8192"];
+        assert_eq!(document(&words)["max_model_len"], 8192, "{flag}");
+    }
+}
+
+#[test]
+fn the_default_length_before_a_long_rope_is_that_of_the_release() {
+    for (version, tokens) in [("0.11.0", 131_072), ("0.11.1", 4096), ("0.33.0", 4096)] {
+        let page = document(&[
+            "microsoft/Phi-4-mini-instruct",
+            "--gpu=H100",
+            "--engine-version",
+            version,
+        ]);
+        assert_eq!(page["max_model_len"], tokens, "{version}");
+    }
+}
+
+#[test]
 fn what_names_no_engine_says_what_is_missing() {
     for (words, said) in [
         (
@@ -258,6 +340,7 @@ fn what_names_no_engine_says_what_is_missing() {
         ),
         (&[LLAMA_8B, "--service", "foo"], "--compose FILE"),
         (&["--", "docker", "compose", "up"], "--compose FILE"),
+        (&["--", "vllm", "serv", LLAMA_8B], "`vllm serve MODEL` does"),
     ] {
         let message = refused(words, 2);
         assert!(message.contains(said), "{message}");

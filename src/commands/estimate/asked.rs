@@ -11,8 +11,8 @@ use crate::estimate::engines::llama_cpp;
 use crate::estimate::question::{self, What};
 use crate::estimate::{
     Deployment, EngineId, Estimate, Model, Unknown, Unmodelled, check, draft, engines::tgi,
-    format::contradiction, headers::Headers, kv, own_runs::OwnRuns, settings::IllegalValue,
-    unmodelled, weights, with_weights,
+    format::contradiction, headers::Headers, kv, own_runs::OwnRuns, refused_length,
+    settings::IllegalValue, unmodelled, weights, with_weights,
 };
 use crate::launch::{Launch, recipe};
 use crate::models::relatives::{has_usual_tag, keeps_format, named_quantization};
@@ -134,6 +134,12 @@ impl Asked {
                 deployment.engine.shown()
             ));
         }
+        // A copy's format is what its name says, where the flag stands for several.
+        if let Some(named) = &loaded.quantization {
+            deployment.quantization = deployment
+                .quantization
+                .filter(|asked| !contradiction::reads_named(asked, named));
+        }
         // The model that is named in front is the geometry of the file that the line names.
         let of_file = || {
             let is_llama = deployment.named() == EngineId::LlamaCpp;
@@ -195,17 +201,22 @@ impl Asked {
             }
             usage(why)
         })?;
-        if let (Some(asked), Some(most)) = (deployment.max_model_len, model.max_positions) {
+        let is_refused = refused_length(&model, &deployment).is_some();
+        let most = model.longest().or(model.max_positions);
+        if let (Some(asked), Some(most), false) = (deployment.max_model_len, most, is_refused) {
             let each = llama_cpp::slot_length(&deployment, asked);
             if each > most {
                 let then = match deployment.named() {
                     EngineId::Ollama => "Ollama takes the model's",
                     EngineId::LlamaCpp => "llama-server limits each request to the model's",
-                    _ => "engines refuse this by default",
+                    _ if model.lends_positions => {
+                        "it is that of a similar model, and this one may have more"
+                    }
+                    _ => "what it writes beyond them may be wrong",
                 };
                 warnings.push(format!(
-                "{each} tokens are more than the {most} positions of the model's configuration: {then}"
-            ));
+                    "{each} tokens are more than the {most} positions of the model's configuration: {then}"
+                ));
             }
         }
         if !args.no_calibration {
@@ -365,13 +376,15 @@ impl Words {
         let mut warnings = own.warnings;
         warnings.extend(version.and_then(|v| deployment.set_version(v)));
         let version = deployment.version;
+        let lacking = |sure| unmodelled::foreign_flags(engine, version, &own.values, sure);
         if version.is_some() && deployment.versions.is_none() {
-            deployment.lacking_flags =
-                unmodelled::foreign_flags(engine, version, &own.values, true);
+            deployment.lacking_flags = lacking(true);
+            // Of which patch on a flag is gone is not known.
+            let is_sure = |flag: &String| deployment.lacking_flags.contains(flag);
+            warnings.extend(lacking(false).into_iter().filter(|flag| !is_sure(flag)));
+        } else {
+            deployment.doubtful_flags = lacking(false);
         }
-        let lacking = unmodelled::foreign_flags(engine, version, &own.values, false);
-        let unsure = lacking.into_iter();
-        warnings.extend(unsure.filter(|flag| !deployment.lacking_flags.contains(flag)));
         Ok(Words {
             deployment,
             model: own.model,

@@ -127,12 +127,14 @@ fn named(name: &str, online: bool) -> Result<Loaded, Unknown> {
 }
 
 fn answered(line: &Value, known: &mut Known, online: bool) -> Result<Value, Unknown> {
-    let case = case::read(line)?;
+    let mut case = case::read(line)?;
     if let Some(config) = &case.config {
         let name = case.models.first().map_or("a model", String::as_str);
         let model = from_config(name, config, "the case's own `config`")?;
         return compute_reply(&Loaded::without_files(model), case);
     }
+    // `config` then names a similar model, and the asked one may have more positions.
+    case.deployment.longer_allowed |= case.models.len() > 1;
     for name in &case.models {
         if !known.contains_key(name) {
             known.insert(name.clone(), named(name, online));

@@ -27,6 +27,16 @@ pub fn no_engine(launches: &[Launch]) -> Failure {
         return Failure::usage("the command after -- starts what a Compose file describes")
             .hint("name the file instead: --compose FILE");
     }
+    let other = launches.iter().find_map(|l| match l.argv.as_slice() {
+        [program, verb, ..] if matches!(program.as_str(), "vllm" | "sglang") => {
+            Some((program, verb))
+        }
+        _ => None,
+    });
+    if let Some((program, verb)) = other {
+        return Failure::usage(format!("`{program} {verb}` starts no server"))
+            .hint(format!("`{program} serve MODEL` does"));
+    }
     let images: Vec<&str> = launches.iter().filter_map(|l| l.image.as_deref()).collect();
     let what = match images.as_slice() {
         [] => "the command after -- starts no engine that is known".to_owned(),

@@ -105,7 +105,8 @@ fn from_found(found: &Found) -> Result<Loaded, Failure> {
             ..Loaded::without_files(model)
         });
     }
-    let model = from_config(&found.name, &found.config, &found.source).map_err(unknown)?;
+    let mut model = from_config(&found.name, &found.config, &found.source).map_err(unknown)?;
+    model.lends_positions = found.lends_positions;
     let mut loaded = Loaded {
         headers: found.headers.clone(),
         quantization: found.quantization.clone(),

@@ -118,6 +118,10 @@ pub fn engine(deployment: &Deployment) -> String {
                 None => format!("vllm {used} (assumed: the newest that is known)"),
             }
         }
+        // Its releases are builds, numbers of three digits and more (`llama_cpp::build_of`).
+        (_, Some(v)) if deployment.named() == EngineId::LlamaCpp && v.minor >= 100 => {
+            format!("{} b{}", deployment.named().shown(), v.minor)
+        }
         (_, Some(v)) => format!("{} {}", deployment.named().shown(), words(v)),
         (_, None) => deployment.named().shown().into(),
     }

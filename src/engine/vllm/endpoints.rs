@@ -141,8 +141,9 @@ fn read_configs(configs: &BTreeMap<String, Sample<'_>>, names: &Names, facts: &m
     facts.kv_cache_tokens = sum("kv_cache_size_tokens");
     // Set by the user, or by a backend that fixes its pool in bytes; blocks alone give no bytes.
     facts.kv_cache_bytes = if names.trust_kv_bytes {
-        // Of a CPU's pool, older releases (0.11, 0.19) have only the space it was given.
-        sum("kv_cache_memory_bytes").or_else(|| sum("cpu_kvcache_space_bytes").filter(|b| *b > 0))
+        // Of a CPU's pool, older releases (0.11, 0.19) have the space it was given, and ignore the other (seen in 0.19.1; 0.32 with the flag alone has what the flag says).
+        let space = sum("cpu_kvcache_space_bytes").filter(|b| *b > 0);
+        space.or_else(|| sum("kv_cache_memory_bytes"))
     } else {
         None
     };
@@ -312,6 +313,10 @@ mod tests {
             "vllm:cache_config_info{block_size=\"128\",cpu_kvcache_space_bytes=\"1073741824\",num_gpu_blocks=\"4095\"} 1.0\n",
         );
         assert_eq!(facts.kv_cache_bytes, Some(1 << 30));
+        let ignored = metrics(
+            "vllm:cache_config_info{cpu_kvcache_space_bytes=\"1073741824\",kv_cache_memory_bytes=\"268435456\"} 1.0\n",
+        );
+        assert_eq!(ignored.kv_cache_bytes, Some(1 << 30));
         let gpu = metrics("vllm:cache_config_info{cpu_kvcache_space_bytes=\"None\"} 1.0\n");
         assert_eq!(gpu.kv_cache_bytes, None);
     }

@@ -10,10 +10,6 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// Ollama's own context, tokens, from so many GiB of all its GPUs on (Ollama 0.33, server/routes.go: 23 and 47 for what
-/// its documentation calls 24 and 48). A model that reads less has less.
-const OLLAMA_CONTEXTS: [(u64, u64); 3] = [(47, 262_144), (23, 32_768), (0, 4_096)];
-
 /// Requests that llama-server serves at a time where nobody says (tools/server/server.cpp, `n_parallel = 4`).
 const AUTO_SLOTS: u64 = 4;
 /// Cells are multiples of this number (llama.cpp, src/llama-context.cpp, `GGML_PAD(cparams.n_ctx, 256)`).
@@ -32,6 +28,18 @@ struct Releases {
     flash_attention: FlashAttention,
     logits_of_a_step: StepLogits,
     own_engine: OwnEngine,
+    contexts: Vec<OwnContext>,
+}
+
+/// Ollama's context where nobody names one.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct OwnContext {
+    from: String,
+    /// Requests at a time that each have it, where they fit.
+    parallel: u64,
+    /// GiB of all GPUs from which on, and tokens; the most first.
+    by_gib: Vec<(u64, u64)>,
 }
 
 #[derive(Default, Deserialize)]
@@ -205,7 +213,10 @@ pub fn streams(deployment: &Deployment) -> u64 {
 /// Requests for each of which the whole context is allocated: Ollama's (llm/server.go, `KvSize`).
 pub fn whole_requests(deployment: &Deployment) -> u64 {
     match deployment.named() {
-        EngineId::Ollama => deployment.max_seqs.unwrap_or(1).max(1),
+        EngineId::Ollama => {
+            let own = || own_context(deployment).map_or(1, |rule| rule.parallel);
+            deployment.max_seqs.unwrap_or_else(own).max(1)
+        }
         _ => 1,
     }
 }
@@ -397,9 +408,16 @@ fn decides(deployment: &Deployment) -> Option<u64> {
     Some(gpu.total.saturating_mul(deployment.gpus()))
 }
 
+/// The rule of the deployment's release.
+fn own_context(deployment: &Deployment) -> Option<&'static OwnContext> {
+    let own = |rule: &&OwnContext| deployment.version.is_none_or(|v| v >= release(&rule.from));
+    RELEASES.contexts.iter().rfind(own)
+}
+
 fn ollama_context(deployment: &Deployment) -> Option<u64> {
     let memory = decides(deployment)?;
-    let row = OLLAMA_CONTEXTS.iter().find(|(gib, _)| memory >> 30 >= *gib);
+    let rows = &own_context(deployment)?.by_gib;
+    let row = rows.iter().find(|(gib, _)| memory >> 30 >= *gib);
     row.map(|(_, tokens)| *tokens)
 }
 
@@ -409,13 +427,29 @@ pub fn source_of_context(deployment: &Deployment, settings: &Settings) -> Option
     let context = settings.max_model_len?;
     let chosen = ollama_context(deployment)?;
     let other = argument_text(EngineId::Ollama, "max_model_len", "TOKENS")?;
+    // The variable is there since 0.5.13 (commit 314573bf).
+    let settable = deployment
+        .version
+        .is_none_or(|v| v >= Version::new(0, 5, 13));
     let limit = if chosen > context {
         format!(", and the model reads {context}")
-    } else {
+    } else if settable {
         format!("; set another with {other}")
+    } else {
+        String::new()
+    };
+    let each = match whole_requests(deployment) {
+        1 => String::new(),
+        n => format!(" for each of {n} requests (of one where these do not fit)"),
+    };
+    let by_memory = own_context(deployment)?.by_gib.len() > 1;
+    let with = if by_memory {
+        format!("with {memory} of GPU memory Ollama")
+    } else {
+        "this release of Ollama".to_owned()
     };
     Some(format!(
-        "with {memory} of GPU memory Ollama chooses a context of {chosen} tokens{limit}"
+        "{with} chooses a context of {chosen} tokens{each}{limit}"
     ))
 }
 
@@ -427,6 +461,7 @@ mod tests {
     fn the_table_is_read() {
         let table: Releases = serde_yaml::from_str(TABLE).unwrap();
         assert!(table.own_engine.window > 0 && !table.flash_attention.ollama.is_empty());
+        assert!(table.contexts.iter().all(|rule| !rule.by_gib.is_empty()));
     }
 
     #[test]
@@ -438,6 +473,33 @@ mod tests {
         for text in ["2026", "2026-05", "0.12.6", "main", "5"] {
             assert_eq!(build(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn the_default_context_is_of_the_release_and_the_memory() {
+        let context = |version, gib: u64| {
+            let mut d = Deployment::with_defaults(EngineId::Ollama);
+            (d.named, d.version) = (Some(EngineId::Ollama), version);
+            d.gpu = Some(crate::estimate::Gpu {
+                name: "L4".into(),
+                total: gib << 30,
+                in_use: 0,
+            });
+            ollama_context(&d)
+        };
+        assert_eq!(context(Some(Version::new(0, 5, 7)), 80), Some(2_048));
+        assert_eq!(context(Some(Version::new(0, 12, 6)), 80), Some(4_096));
+        assert_eq!(context(Some(Version::new(0, 15, 5)), 24), Some(32_768));
+        assert_eq!(context(None, 80), Some(262_144));
+        let mut d = Deployment::with_defaults(EngineId::Ollama);
+        d.named = Some(EngineId::Ollama);
+        let mut requests = |version| {
+            d.version = version;
+            whole_requests(&d)
+        };
+        assert_eq!(requests(Some(Version::new(0, 5, 7))), 4);
+        assert_eq!(requests(Some(Version::new(0, 6, 8))), 2);
+        assert_eq!(requests(None), 1);
     }
 
     #[test]

@@ -3,10 +3,12 @@
 use super::{Settings, gpu_model};
 use crate::catalog::GpuModel;
 use crate::engine::vllm::default_utilization;
+use crate::estimate::kv::text_value;
 use crate::estimate::{
     Deployment, EngineId, Mixer, Model, Version, arithmetic::product, encoder, pool::compressed,
     pooling, speculation,
 };
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The newest version with known rules.
@@ -132,6 +134,20 @@ pub fn hybrid(model: &Model, deployment: &Deployment) -> bool {
     !chunked || v >= Version::new(0, 17, 0)
 }
 
+/// The longest length where none is asked for: the model's positions; of LongRoPE those before its scaling, from 0.11.1 on
+/// (config/model.py, `get_and_verify_max_len`).
+fn default_length(model: &Model, version: Version) -> Option<u64> {
+    let scaling = ["rope_scaling", "rope_parameters"].map(|name| text_value(&model.config, name));
+    let kind = scaling.into_iter().flatten().find_map(|s| {
+        let kind = s.get("rope_type").or_else(|| s.get("type"))?;
+        kind.as_str()
+    });
+    let before = text_value(&model.config, "original_max_position_embeddings")
+        .and_then(Value::as_u64)
+        .filter(|_| kind == Some("longrope") && version >= Version::new(0, 11, 1));
+    before.or(model.max_positions)
+}
+
 /// The settings of a deployment.
 ///
 /// Source: `EngineArgs.get_batch_defaults` and `_set_default_max_num_seqs_and_batched_tokens_args` of vLLM 0.19 and
@@ -139,7 +155,7 @@ pub fn hybrid(model: &Model, deployment: &Deployment) -> bool {
 pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
     let v = version(deployment);
     let v0 = is_v0(deployment);
-    let max_model_len = deployment.max_model_len.or(model.max_positions);
+    let max_model_len = deployment.max_model_len.or(default_length(model, v));
     let gpu = gpu_model(deployment);
     let total = deployment.gpu.as_ref().map_or(0, |g| g.total);
     let large = has_large_defaults(gpu, total, v);
@@ -149,6 +165,9 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
         (16_384, 1024)
     } else if large {
         (8192, 1024)
+    } else if v < Version::new(0, 8, 4) {
+        // `_set_default_args_v1` of 0.8.1 and 0.8.3: 1,024 sequences on every GPU, 256 from 0.8.4 on.
+        (2048, 1024)
     } else {
         (2048, 256)
     };
@@ -156,7 +175,8 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
     let batched_tokens = deployment.max_batched_tokens.unwrap_or_else(|| {
         let ceiling = max_model_len.map_or(u64::MAX, |len| len.saturating_mul(sequences));
         // What is read whole is not split into chunks: a step has room for the longest.
-        let tokens = match max_model_len.filter(|_| pooling::keeps_nothing(model, deployment)) {
+        let is_whole = deployment.whole_prompts || pooling::keeps_nothing(model, deployment);
+        let tokens = match max_model_len.filter(|_| is_whole) {
             Some(longest) if v < Version::new(0, 12, 0) => longest,
             Some(longest) => tokens.max(longest),
             None => tokens.max(encoder::least_step(model, deployment)),

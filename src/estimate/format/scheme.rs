@@ -30,6 +30,9 @@ pub struct Scheme {
     pub dynamic: bool,
     /// A configuration of 4 bits without the list of modules that every such checkpoint leaves out.
     pub lacks_list: bool,
+    /// Projections of gated delta nets are taken to have 8 bits: copies of Qwen3.8-27B in NVFP4 by name are of 18.6 (all
+    /// in 4 bits), 21.3 and 24.0 GiB.
+    pub wide_states: bool,
     /// Layers with an MLP that it is taken to leave so.
     pub plain_mlps: u64,
     /// The matrices of experts are padded to what the kernels want.
@@ -127,6 +130,9 @@ impl Scheme {
         if scheme.dynamic {
             scheme.plain_mlps = dynamic_plain_mlps(model);
         }
+        scheme.wide_states = scheme.by_name
+            && scheme.base == Format::Nvfp4
+            && model.tensors.iter().any(|t| t.role == "in_qkvz");
         // Without products in 8 bits Marlin multiplies, with a 16-bit scale of each output for 128 inputs (vLLM 0.22,
         // quantization/utils/marlin_utils_fp8.py).
         let generation = engines::gpu_model(deployment).map(engines::generation);
@@ -234,6 +240,9 @@ impl Scheme {
         let expert = tensor.role.starts_with("exp_") || tensor.role == "all";
         if self.experts_only && !expert {
             return Format::Plain;
+        }
+        if self.wide_states && matches!(tensor.role, "in_qkvz" | "out_proj") {
+            return Format::Fp8Channel;
         }
         self.experts.filter(|_| expert).unwrap_or(self.base)
     }

@@ -95,6 +95,7 @@ pub fn model(file: &Gguf, name: &str, source: &str) -> Result<Model, Unknown> {
         head_dim: key,
         vocab,
         max_positions,
+        lends_positions: false,
         tied,
         rope: max_positions.map(|positions| RopeTables {
             positions,

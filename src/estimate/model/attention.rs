@@ -100,8 +100,13 @@ pub(super) fn attention(t: &mut Table, f: &Facts<'_>, i: u64, layer: &Layer) {
     if sinks {
         t.split_vector("sinks", heads, Split::Columns);
     }
-    // Step's gate: one value for each head.
-    if v.is("use_head_wise_attn_gate") {
+    // A gate of Step and Laguna: one value for each head, or for each value of a head.
+    let per_element = f.kind == "laguna" && v.words(&["gating"]) == Some("per-element");
+    let per_head =
+        f.kind == "laguna" && (v.is("gating") || v.words(&["gating"]) == Some("per-head"));
+    if per_element {
+        t.linear("attn_gate", heads * value_dim, f.hidden, Split::Columns);
+    } else if per_head || v.is("use_head_wise_attn_gate") {
         t.linear("attn_gate", heads, f.hidden, Split::Columns);
     }
 }

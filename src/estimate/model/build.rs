@@ -81,6 +81,7 @@ pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Un
         head_dim: f.head_dim,
         vocab: f.vocab,
         max_positions: f.max_positions,
+        lends_positions: false,
         tied: f.tied,
         rope: f.rope()?,
         predictor,
@@ -240,7 +241,9 @@ fn per_layer_width(f: &Facts<'_>) -> Result<u64, Unknown> {
 fn predictor(f: &Facts<'_>, plan: &Plan, layers: &[Layer]) -> Result<Predictor, Unknown> {
     let v = &f.view;
     let names = ["num_nextn_predict_layers", "mtp_num_hidden_layers"];
-    let count = v.count(&names)?.unwrap_or(0).min(64);
+    // Qwen3-Next has one, and does not say so.
+    let unnamed = u64::from(f.kind == "qwen3_next");
+    let count = v.count(&names)?.unwrap_or(unnamed).min(64);
     let (1.., Some(last)) = (count, layers.last()) else {
         return Ok(Predictor::default());
     };

@@ -12,7 +12,7 @@ const NESTED: &[&str] = &[
 ];
 
 /// Largest width, head count or list that is believed. Larger is an error or an attack.
-const LARGEST: u64 = 1 << 20;
+pub(super) const LARGEST: u64 = 1 << 20;
 /// Largest vocabulary that is believed, entries.
 const LARGEST_VOCABULARY: u64 = 1 << 26;
 /// Longest context that is believed, tokens.

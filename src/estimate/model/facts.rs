@@ -286,6 +286,7 @@ fn is_llama_3(v: &View<'_>) -> bool {
 
 fn inner(v: &View<'_>, family: &Family, hidden: u64) -> Result<u64, Unknown> {
     let names = [
+        "block_ff_dim",
         "ffn_dim",
         "intermediate_size",
         "n_inner",
@@ -293,7 +294,19 @@ fn inner(v: &View<'_>, family: &Family, hidden: u64) -> Result<u64, Unknown> {
         "inner_hidden_size",
     ];
     if let Some(inner) = v.count(&names)? {
-        return Ok(inner);
+        let adjusts = family.pattern == Pattern::Convolutions
+            && v.value(&["num_experts"]).is_none()
+            && v.flag("block_auto_adjust_ff_dim") != Some(false);
+        if !adjusts {
+            return Ok(inner);
+        }
+        // LFM2 (transformers, Lfm2MLP): two thirds of it, times a factor, rounded up.
+        let multiple = v.count(&["block_multiple_of"])?.unwrap_or(256).max(1);
+        let factor = v
+            .value(&["block_ffn_dim_multiplier"])
+            .and_then(Value::as_f64);
+        let width = (inner * 2 / 3) as f64 * factor.unwrap_or(1.0).clamp(0.0, 16.0);
+        return Ok((width as u64).next_multiple_of(multiple));
     }
     if let Some(part) = v.part("ffn_config") {
         if let Some(inner) = part.count(&["ffn_hidden_size"])? {

@@ -170,6 +170,8 @@ pub(super) enum Pattern {
     Blocks,
     /// Gated delta net but for each n-th layer.
     DeltaNet,
+    /// LFM2: a short convolution where `layer_types` is `conv`, or in all layers but `full_attn_idxs`.
+    Convolutions,
     /// Lightning attention where `attn_type_list` is 0, or `layer_types` is `linear_attention`.
     Lightning,
     /// Kimi's delta attention in the layers of `linear_attn_config.kda_layers`.

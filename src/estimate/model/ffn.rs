@@ -182,7 +182,9 @@ fn has_experts(f: &Facts<'_>, i: u64) -> Result<bool, Unknown> {
                 let kind = types.get(i as usize).and_then(Value::as_str);
                 return Ok(kind == Some("sparse"));
             }
-            let first = v.count(&["first_k_dense_replace"])?.unwrap_or(0);
+            let first = v
+                .count(&["first_k_dense_replace", "num_dense_layers"])?
+                .unwrap_or(0);
             let turn = match v.value(&["moe_layer_freq"]) {
                 Some(Value::Array(_)) => {
                     let list = v.per_layer("moe_layer_freq", f.layers)?.unwrap_or(&[]);

@@ -1,6 +1,6 @@
 //! Which mixer each layer has.
 
-use super::config::{MOST_LAYERS, whole};
+use super::config::{LARGEST, MOST_LAYERS, whole};
 use super::facts::Facts;
 use super::families::Pattern;
 use super::{Mixer, Window};
@@ -67,12 +67,22 @@ pub(super) fn layers(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
         Pattern::NemotronH => nemotron_h(f)?,
         Pattern::Blocks => blocks(f)?,
         Pattern::DeltaNet => delta_net(f)?,
+        Pattern::Convolutions => convolutions(f)?,
         Pattern::Lightning => lightning(f)?,
         Pattern::Kimi => kimi(f)?,
         Pattern::MiMo => mimo(f)?,
         Pattern::Gemma4 => gemma4(f)?,
         _ => windows(f)?,
     };
+    // Laguna: windowed layers have more query heads.
+    let name = "num_attention_heads_per_layer";
+    let heads = v.per_layer(name, f.layers)?;
+    for (layer, heads) in layers
+        .iter_mut()
+        .zip(heads.filter(|_| f.kind == "laguna").unwrap_or_default())
+    {
+        layer.heads = positive(whole(heads, name, LARGEST)?, name)?;
+    }
     // The last layers use the keys and values of earlier ones (Gemma 3n and 4).
     let sharing = v.count(&["num_kv_shared_layers"])?.unwrap_or(0);
     let from = f.layers.saturating_sub(sharing);
@@ -331,6 +341,32 @@ fn delta_net(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
     every(f, |i| match (i + 1) % n {
         0 => f.attention(None),
         _ => Ok(linear.clone()),
+    })
+}
+
+/// LFM2: a convolution of a few tokens in most layers.
+fn convolutions(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
+    let v = &f.view;
+    let short = Layer::from(Mixer::Convolution {
+        inner: f.hidden,
+        conv: v.count(&["conv_L_cache"])?.unwrap_or(3),
+    });
+    if let Some(types) = v.per_layer("layer_types", f.layers)? {
+        let kind = |kind: &Value| match kind.as_str() {
+            Some("full_attention") => f.attention(None),
+            Some("conv") => Ok(short.clone()),
+            _ => Err(unknown_layer(kind)),
+        };
+        return types.iter().map(kind).collect();
+    }
+    let name = "full_attn_idxs";
+    let at = v.list(name).ok_or_else(|| super::config::missing(name))?;
+    every(f, |i| {
+        if at.iter().any(|n| n.as_u64() == Some(i)) {
+            f.attention(None)
+        } else {
+            Ok(short.clone())
+        }
     })
 }
 

@@ -17,6 +17,7 @@ pub use build::from_config;
 pub use flags::{Flags, describe_kv_readings, from_flags};
 pub use vision::MULTIMODAL;
 
+use super::kv::text_value;
 use super::unmodelled::Unmodelled;
 use crate::estimate::arithmetic::{product, sum};
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,8 @@ pub struct Model {
     pub vocab: u64,
     /// Longest context that the configuration names, tokens.
     pub max_positions: Option<u64>,
+    /// They are those of the model that it was tuned from: its own may be more.
+    pub lends_positions: bool,
     /// The output layer is the embedding.
     pub tied: bool,
     /// Tables of rotary positions that an engine keeps beside the weights.
@@ -150,6 +153,13 @@ pub enum Mixer {
         /// Values of a value.
         value_dim: u64,
         /// Width of the convolution.
+        conv: u64,
+    },
+    /// A short convolution over gated inputs (LFM2).
+    Convolution {
+        /// Its inputs.
+        inner: u64,
+        /// Its width in tokens.
         conv: u64,
     },
     /// Lightning attention: a square state for each head.
@@ -263,6 +273,19 @@ impl Mixer {
 }
 
 impl Model {
+    /// Tokens of the longest request that vLLM and SGLang take without being forced: the positions, scaled as the
+    /// configuration says, or its `model_max_length` (vLLM 0.33, `get_and_verify_max_len`).
+    pub fn longest(&self) -> Option<u64> {
+        let most = self.max_positions.filter(|_| !self.lends_positions)?;
+        let scaled = self.rope.as_ref().map_or(most, |rope| match rope.tables {
+            // The mean of a table that is scaled and one that is not.
+            2 => (2 * rope.positions).saturating_sub(most),
+            _ => rope.positions,
+        });
+        let named = text_value(&self.config, "model_max_length").and_then(Value::as_u64);
+        Some(most.max(scaled).max(named.unwrap_or(0)))
+    }
+
     /// Bytes of keys and values that one token adds, as [`Mixer::cache_bytes_per_token`] has them.
     pub fn cache_bytes_per_token(&self, value_bytes: u64) -> Option<u64> {
         self.mixers.iter().try_fold(0u64, |sum, mixer| {

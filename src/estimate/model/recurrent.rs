@@ -1,4 +1,4 @@
-//! Tensors of mixers that keep a state: Mamba, gated delta net, Kimi's, lightning attention.
+//! Tensors of mixers that keep a state: Mamba, gated delta net, Kimi's, lightning attention, LFM2's convolutions.
 
 use super::facts::Facts;
 use super::table::Table;
@@ -66,6 +66,16 @@ pub(super) fn recurrent(t: &mut Table, f: &Facts<'_>, mixer: &Mixer) -> Result<(
             t.split_vector("A_dt", 2 * value_heads, Split::Columns);
             t.vector("gnorm", value_dim);
             t.linear("out_proj", h, values, Split::Rows);
+        }
+        Mixer::Convolution { inner, conv } => {
+            t.linear("in_proj", 3 * inner, h, Split::Columns);
+            t.plain("conv", inner, conv, Split::Columns);
+            if f.view.is("conv_bias") {
+                t.split_vector("conv_b", inner, Split::Columns);
+                t.split_vector("in_proj_b", 3 * inner, Split::Columns);
+                t.vector("out_proj_b", h);
+            }
+            t.linear("out_proj", h, inner, Split::Rows);
         }
         Mixer::Lightning { heads, head_dim } => {
             let inner = heads * head_dim;

@@ -1,6 +1,6 @@
 //! Parameters of vision towers, as far as config.json describes them.
 
-use super::config::View;
+use super::config::{LARGEST, View, whole};
 use crate::estimate::Unknown;
 use serde_json::{Map, Value};
 
@@ -37,7 +37,7 @@ impl Widths {
                 Some(inner) => inner.into(),
                 None => u128::from(ratio) * u128::from(width),
             },
-            patch: v.count(&["patch_size"])?.unwrap_or(14).max(1).into(),
+            patch: side(v, "patch_size")?.unwrap_or(14).max(1).into(),
             text: hidden.into(),
         })
     }
@@ -51,6 +51,15 @@ impl Widths {
     fn layers(&self) -> u128 {
         let (h, i) = (self.width, self.inner);
         self.layers * (4 * h * h + 4 * h + 2 * h * i + i + h + 4 * h)
+    }
+}
+
+/// A side of a square: a number, or InternVL's list of both.
+fn side(v: &View<'_>, name: &str) -> Result<Option<u64>, Unknown> {
+    match v.list(name).map(<[Value]>::first) {
+        Some(Some(first)) => whole(first, name, LARGEST).map(Some),
+        Some(None) => Err(Unknown::new(format!("`{name}` is an empty list"))),
+        None => v.count(&[name]),
     }
 }
 
@@ -102,6 +111,10 @@ pub(super) fn audio_tower(view: &View<'_>, hidden: u64) -> Tower {
             Ok(n) => Tower::Parameters(u64::try_from(n).unwrap_or(u64::MAX)),
             Err(unknown) => Tower::NotUnderstood(unknown.what),
         },
+        Some("gemma4_unified_audio") => match hearing.needed(&["audio_embed_dim"]) {
+            Ok(width) => Tower::Parameters(width.saturating_mul(hidden)),
+            Err(unknown) => Tower::NotUnderstood(unknown.what),
+        },
         _ => Tower::NotUnderstood(String::new()),
     }
 }
@@ -142,11 +155,13 @@ pub const MULTIMODAL: &[&str] = &[
     "gemma3",
     "gemma3n",
     "gemma4",
+    "gemma4_unified",
     "glm4v",
     "glm4v_moe",
     "internvl",
     "internvl_chat",
     "kimi_k25",
+    "kimi_k3",
     "llama4",
     "mistral3",
     "mllama",
@@ -161,14 +176,15 @@ pub const MULTIMODAL: &[&str] = &[
 
 fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unknown> {
     match kind {
-        "kimi_k25" => return moon(v, hidden).map(Some),
+        "kimi_k25" | "kimi_k3" => return moon(v, hidden).map(Some),
         "mllama" => return tiled(v, hidden).map(Some),
+        "gemma4_unified" => return embedder(v, hidden).map(Some),
         _ => {}
     }
     let w = Widths::read(v, hidden)?;
     let (h, i, text) = (w.width, w.inner, w.text);
     let grid = |default: u64| {
-        let image = v.count(&["image_size"])?.unwrap_or(default);
+        let image = side(v, "image_size")?.unwrap_or(default);
         Ok::<_, Unknown>((u128::from(image) / w.patch).pow(2))
     };
     // Four patches become one on the way into the language model.
@@ -244,7 +260,18 @@ fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unk
     }))
 }
 
-/// MoonViT of Kimi K2.5: positions of a grid, and a projector of four patches.
+/// Gemma 4 without a tower: a patch's pixels become a token by one matrix, with three norms and a table of positions
+/// for each axis, and another matrix leads into the language model. Source: vLLM 0.32, models/gemma4_unified.py.
+fn embedder(v: &View<'_>, hidden: u64) -> Result<u128, Unknown> {
+    let need = |name: &str| v.needed(&[name]).map(u128::from);
+    let (patch, width) = (need("model_patch_size")?, need("mm_embed_dim")?);
+    let pixels = 3 * patch * patch;
+    let positions = 2 * need("mm_posemb_size")? * width;
+    Ok(pixels * width + width + 2 * pixels + 4 * width + positions + width * u128::from(hidden))
+}
+
+/// MoonViT of Kimi K2.5: positions of a grid, and a projector of four patches. Kimi K3's has heads of another width, no
+/// biases and norms with a weight alone. Source: vLLM 0.32, models/kimi_k25_vit.py.
 fn moon(v: &View<'_>, hidden: u64) -> Result<u128, Unknown> {
     let need = |name: &str| v.needed(&[name]).map(u128::from);
     let w = Widths {
@@ -257,6 +284,11 @@ fn moon(v: &View<'_>, hidden: u64) -> Result<u128, Unknown> {
     let h = w.width;
     let grid = need("init_pos_emb_height")? * need("init_pos_emb_width")?;
     let merged = 4 * h;
+    if let Some(heads) = v.count(&["qkv_hidden_size"])? {
+        let layers = w.layers * (4 * h * u128::from(heads) + 2 * h * w.inner + 2 * h);
+        let projector = merged * merged + merged * w.text + w.text;
+        return Ok(w.patches() + grid * h + layers + h + projector);
+    }
     let projector = 2 * h + merged * merged + merged + merged * w.text + w.text;
     Ok(w.patches() + h + grid * h + w.layers() + 2 * h + projector)
 }

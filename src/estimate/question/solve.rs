@@ -2,7 +2,7 @@
 
 use super::search::largest;
 use super::{fits_at, longest};
-use crate::estimate::{Deployment, EngineId, Model, Unknown};
+use crate::estimate::{Deployment, EngineId, Model, Unknown, pooling};
 use serde::Serialize;
 use strum::IntoStaticStr;
 
@@ -63,13 +63,20 @@ pub fn solve(
     holds: &Holds<'_>,
 ) -> Result<Solution, Unknown> {
     let concurrency = concurrency.max(1);
-    let memory = || "more does not fit into the memory".to_owned();
+    let keeps_nothing = pooling::keeps_nothing(model, asked);
+    let limit = |setting: &str| {
+        if keeps_nothing {
+            format!("{setting} allows no more")
+        } else {
+            "more does not fit into the memory".to_owned()
+        }
+    };
     let (found, bound): (Option<(f64, Deployment)>, String) = match what {
         What::MaxConcurrency => {
             longest(model, asked)?;
             let at_once = holds(asked)?;
             let whole = (at_once >= 1.0).then(|| at_once.min(1e15).floor());
-            (whole.map(|n| (n, asked.clone())), memory())
+            (whole.map(|n| (n, asked.clone())), limit("--max-num-seqs"))
         }
         What::MaxModelLen => {
             let with = |n| Deployment {
@@ -80,7 +87,7 @@ pub fn solve(
             let found = largest(1, most, |n| fits_at(holds(&with(n)), concurrency))?;
             let bound = match (found, model.max_positions) {
                 (Some(n), Some(most)) if n == most => "the model reads no more".to_owned(),
-                _ => memory(),
+                _ => limit("--max-num-batched-tokens"),
             };
             (found.map(|n| (n as f64, with(n))), bound)
         }
@@ -91,7 +98,10 @@ pub fn solve(
                 ..asked.clone()
             };
             let found = largest(1, MOST_SEQUENCES, |n| fits_at(holds(&with(n)), n))?;
-            (found.map(|n| (n as f64, with(n))), memory())
+            (
+                found.map(|n| (n as f64, with(n))),
+                limit("--max-num-batched-tokens"),
+            )
         }
         What::MinGpus => {
             longest(model, asked)?;

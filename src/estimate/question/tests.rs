@@ -15,6 +15,7 @@ fn model(heads: u64, layers: usize, positions: Option<u64>) -> Model {
         head_dim: 8,
         vocab: 100,
         max_positions: positions,
+        lends_positions: false,
         tied: false,
         rope: None,
         mixers: vec![crate::estimate::Mixer::None; layers],

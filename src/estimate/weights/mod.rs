@@ -8,10 +8,11 @@ pub mod stored;
 
 pub use stored::from_headers;
 
-use super::format::Scheme;
+use super::arithmetic::product;
+use super::format::{Format, Scheme};
 use super::headers::Headers;
 use super::term::{Band, Component, Term};
-use super::{Deployment, EngineId, Model, Unknown, speculation, unmodelled};
+use super::{Deployment, EngineId, Mixer, Model, Unknown, speculation, unmodelled};
 use plan::{Allocation, Context, Made};
 use serde_json::{Map, Value, json};
 use shard::Shards;
@@ -123,6 +124,10 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Weights, Unknown> {
     let mut weights = largest(&context, |layers, first, last| {
         context.stage(layers, first, last)
     });
+    let hybrid = model
+        .mixers
+        .iter()
+        .any(|m| matches!(m, Mixer::DeltaNet { .. }));
     let parts = model.experts_per_token.is_some() || model.config.get("vision_config").is_some();
     let trust = if scheme.plain_mlps > 0 {
         Trust::Dynamic
@@ -130,6 +135,10 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Weights, Unknown> {
         Trust::DynamicFile {
             small: file.base().is_under_four_bits(),
         }
+    } else if scheme.by_name && scheme.is_small() && hybrid {
+        Trust::NamedHybrid
+    } else if scheme.by_name && scheme.base == Format::Nvfp4 {
+        Trust::NamedFloat
     } else if scheme.by_name && scheme.is_small() {
         Trust::NamedSmall
     } else if scheme.by_name && parts
@@ -149,6 +158,14 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Weights, Unknown> {
     if model.tied && !scheme.is_plain() && scheme.file_type.is_none() {
         let note = "some quantised copies of models with a tied output layer store it separately: give the folder to read the files";
         weights.warnings.push(note.to_owned());
+        // Seen of FP8 (0.72 GiB of Qwen3-VL-4B), and of no 4 bits.
+        let head = product([model.vocab, model.hidden, model.value_bytes]) / deployment.tp.max(1);
+        let more = if scheme.is_small() { 0 } else { head };
+        weights.band.high = weights.band.high.saturating_add(more);
+    }
+    if deployment.engine == EngineId::Sglang {
+        // It prints what free memory has become less: 0.07 and 0.10 GiB more than its tensors.
+        weights.band.high = weights.band.high.saturating_add(SGLANG_BESIDE);
     }
     Ok(with_host_experts(weights, deployment, &|all| {
         of(model, all)
@@ -274,6 +291,9 @@ pub fn value_bytes(model: &Model, deployment: &Deployment) -> Result<u64, Unknow
     }
 }
 
+/// The most that SGLang's own figure of its weights was above them, bytes.
+const SGLANG_BESIDE: u64 = 107 << 20;
+
 /// How far an estimate is to be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trust {
@@ -287,6 +307,10 @@ enum Trust {
     Loose,
     /// 4 bits by name alone: in groups of 32 a value takes a twelfth more than in groups of 128.
     NamedSmall,
+    /// NVFP4 by name alone: some copies leave attention in 16 bits.
+    NamedFloat,
+    /// 4 bits of a model with gated delta nets by name alone: copies leave all, some or none of their states in 8 or 16 bits.
+    NamedHybrid,
     /// A dynamic quantisation that does not list its choice.
     Dynamic,
     /// A file with blocks that were chosen by layer. Of fewer than four bits: files of small models have much finer ones beside
@@ -306,6 +330,8 @@ impl Trust {
             Trust::Small => (0.01, 0.03, 11),
             Trust::Loose => (0.05, 0.08, 11),
             Trust::NamedSmall => (0.03, 0.10, 6),
+            Trust::NamedFloat => (0.03, 0.30, 2),
+            Trust::NamedHybrid => (0.11, 0.20, 6),
             Trust::Dynamic => (0.08, 0.12, 5),
             Trust::DynamicFile { small: false } => (0.08, 0.13, 4),
             Trust::DynamicFile { small: true } => (0.08, 0.50, 3),

@@ -13,7 +13,14 @@ pub fn rope(model: &Model, deployment: &Deployment) -> Option<u64> {
         EngineId::Vllm | EngineId::Sglang | EngineId::TensorRtLlm
     );
     let rope = model.rope.filter(|_| keeps)?;
-    let values = product([rope.positions, rope.dim, rope.tables]);
+    // SGLang scales neither of Gemma 3's two (models/gemma3_causal.py): of gemma-3-4b it prints 8.13 GiB.
+    let is_unscaled = deployment.engine == EngineId::Sglang
+        && matches!(model.kind.as_str(), "gemma3" | "gemma3_text");
+    let positions = match model.max_positions.filter(|_| is_unscaled) {
+        Some(own) => rope.positions.min(own),
+        None => rope.positions,
+    };
+    let values = product([positions, rope.dim, rope.tables]);
     Some(values.saturating_mul(rope.value_bytes))
 }
 

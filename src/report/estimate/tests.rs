@@ -279,9 +279,13 @@ fn how_sure_it_is_that_it_does_not_fit_is_said() {
     reading_of(&mut page).pool_high = 0;
     reading_of(&mut page).serves_shorter = true;
     let shorter = answer_of_estimate(&page);
-    let end =
-        "The engine starts all the same, and refuses requests of more than about 371,365 tokens";
-    assert!(shorter.verdict.ends_with(end), "{}", shorter.verdict);
+    let verdict_text = &shorter.verdict;
+    assert!(
+        verdict_text.starts_with("Starts, but does not hold 1 request of 40,960 tokens: "),
+        "{verdict_text}"
+    );
+    let end = "The engine refuses requests of more than about 371,365 tokens";
+    assert!(verdict_text.ends_with(end), "{verdict_text}");
     assert_eq!(shorter.state, AnswerState::Critical);
     page.reason = "the engine lacks the flag".into();
     reading_of(&mut page).refused = true;
