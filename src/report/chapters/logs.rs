@@ -1,7 +1,7 @@
 //! The words of the engine and of the bench, folded: what the figures were read from.
 
 use super::Sources;
-use crate::report::content::{Chapter, ContentBlock, listing_block};
+use crate::report::content::{Chapter, listing_block};
 use crate::report::material::Material;
 
 /// Characters of a log in a report of one run; of several each has its share.
@@ -16,17 +16,14 @@ pub(super) fn write_logs_chapter(material: &Material, _: &mut Sources) -> Vec<Ch
             ("The engine's log", &logs.engine),
             ("The bench's output", &logs.bench),
         ] {
-            if text.trim().is_empty() {
-                continue;
+            if !text.trim().is_empty() {
+                let lines = cut_middle(text, most);
+                details.push(listing_block(at.title(title), lines, true));
             }
-            let lines = cut_middle(text, most);
-            details.push(listing_block(at.title(title), lines, true));
         }
-        if logs.omitted_bytes > 0 {
-            details.push(ContentBlock::Text(format!(
-                "{} bytes between beginning and end are left out of the profile; the capture has them in log.txt.",
-                logs.omitted_bytes
-            )));
+        let omitted = logs.omitted_bytes;
+        if omitted > 0 {
+            details.push(format!("{omitted} bytes between beginning and end are left out of the profile; the capture has them in log.txt.").into());
         }
     }
     Chapter::of_parts("logs", "Logs", Vec::new(), details)
@@ -46,10 +43,6 @@ fn cut_middle(text: &str, most: usize) -> String {
     while !text.is_char_boundary(tail) {
         tail += 1;
     }
-    format!(
-        "{}\n… {} bytes …\n{}",
-        &text[..head],
-        tail - head,
-        &text[tail..]
-    )
+    let (first, omitted, last) = (&text[..head], tail - head, &text[tail..]);
+    format!("{first}\n… {omitted} bytes …\n{last}")
 }

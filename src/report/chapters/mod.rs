@@ -18,9 +18,7 @@ mod findings;
 mod host_memory;
 mod load_line;
 mod logs;
-mod older;
 mod performance;
-mod places;
 mod runs;
 #[cfg(test)]
 mod samples_tests;
@@ -124,16 +122,14 @@ pub fn build_report(about: Vec<(String, String)>, material: &Material) -> Report
     };
     let answer = answer::answer_of_material(material, &mut sources);
     let chapters = ALL.iter().flat_map(|write| write(material, &mut sources));
-    // A comparison shows what differs first, and each run by itself behind it.
-    let asked = |chapter: &Chapter| !material.compare || chapter.id == "compare";
-    let chapters = chapters.map(|chapter| {
-        if asked(&chapter) {
-            chapter
-        } else {
-            chapter.as_details()
-        }
-    });
-    let chapters = chapters.collect();
+    let mut chapters: Vec<Chapter> = chapters.collect();
+    if material.compare {
+        // A comparison shows what differs first, and each run by itself behind it.
+        let beside = chapters
+            .iter_mut()
+            .filter(|chapter| chapter.id != "compare");
+        beside.for_each(Chapter::move_to_details);
+    }
     Report {
         title: words::default_title(material),
         about,

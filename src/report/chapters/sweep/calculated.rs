@@ -34,9 +34,7 @@ pub(super) fn calculated_table(
     runs: &[ReportRun],
     prefix: &str,
 ) -> Option<Grid> {
-    let folder = place
-        .rsplit_once('/')
-        .map_or(String::new(), |(folder, _)| format!("{folder}/"));
+    let folder = place.rfind('/').map_or("", |at| &place[..=at]);
     let calculated = runs.iter().filter_map(|r| r.calculated.as_ref());
     let by_file: HashMap<&str, &RunValidation> = calculated.map(|c| (c.file.as_str(), c)).collect();
     let found = sweep.cells.iter().filter_map(|cell| {
@@ -44,9 +42,8 @@ pub(super) fn calculated_table(
         Some((cell, *by_file.get(file.as_str())?))
     });
     let groups = group_items(found, |(cell, _)| cell.group.as_str());
-    let items = groups
-        .iter()
-        .flat_map(|(_, group)| ITEMS.map(|item| group_item(group, item)));
+    let groups = groups.iter();
+    let items = groups.flat_map(|(_, group)| ITEMS.map(|item| group_item(group, item)));
     TableBuilder::of_items(items.filter(|i| i.cells > 0))
         .words("model", "model", |i| &i.cell.model)
         .words("part", "item", |i| i.item.display_label())
