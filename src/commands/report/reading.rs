@@ -200,14 +200,20 @@ fn order_of_paths(args: &ReportArgs, found: &mut [FoundRun]) -> Result<(), Failu
 
 /// The report of a profile that lies, or will lie, in `file`.
 pub(in crate::commands) fn report_of_profile(profile: &Profile, file: &Path) -> Report {
-    let (calculated, plan) = calculate(profile, file);
-    let shown = file.display().to_string();
     let mut material = Material::of_profile(profile.clone());
-    for run in &mut material.runs {
-        run.calculated = Some(RunValidation::validate_run(profile, &shown, &calculated));
-        run.plan.clone_from(&plan);
-    }
+    material
+        .runs
+        .iter_mut()
+        .for_each(|run| add_calculated(run, file));
     build_report(Vec::new(), &material)
+}
+
+/// Adds what is calculated for the run of a profile that lies in `file`.
+fn add_calculated(run: &mut ReportRun, file: &Path) {
+    let shown = file.display().to_string();
+    let (calculated, plan) = calculate(&run.profile, file);
+    let calculated = RunValidation::validate_run(&run.profile, &shown, &calculated);
+    (run.calculated, run.plan) = (Some(calculated), plan);
 }
 
 /// Each with its capture, if it exists.
@@ -227,18 +233,17 @@ fn runs(found: Vec<FoundRun>) -> Vec<ReportRun> {
         } else {
             Default::default()
         };
-        let shown = file.display().to_string();
-        let (calculated, plan) = calculate(&profile, &file);
-        let calculated = RunValidation::validate_run(&profile, &shown, &calculated);
-        ReportRun {
+        let mut run = ReportRun {
             name,
             profile,
             timeline,
-            calculated: Some(calculated),
-            plan,
+            calculated: None,
+            plan: None,
             places,
             in_full,
-        }
+        };
+        add_calculated(&mut run, &file);
+        run
     })
     .collect()
 }

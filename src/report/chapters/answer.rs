@@ -78,11 +78,8 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
             let distinct = group_items(asked, |(.., sentence)| sentence.clone());
             let several = distinct.len() > 1;
             let sentences = distinct.into_iter().map(|(sentence, of)| {
-                if several {
-                    format!("{}: {sentence}", of[0].1)
-                } else {
-                    sentence
-                }
+                let name = several.then(|| format!("{}: ", of[0].1));
+                name.unwrap_or_default() + &sentence
             });
             // The documents leave out what failed, and runs of others that lie beside them; a run's gauge has its parts.
             let devices = documents.fullest_devices();
@@ -123,11 +120,9 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
         }
         _ => {}
     }
-    let worst = (material.reports.iter()).filter_map(|(_, report)| report.answer.as_ref());
-    if let Some(worst) = worst
-        .max_by_key(|a| a.state)
-        .filter(|w| w.state > answer.state)
-    {
+    let others = (material.reports.iter()).filter_map(|(_, report)| report.answer.as_ref());
+    let worst = others.max_by_key(|a| a.state);
+    if let Some(worst) = worst.filter(|w| w.state > answer.state) {
         answer.state = worst.state;
         answer.verdict.clone_from(&worst.verdict);
         answer.gauge.clone_from(&worst.gauge);
@@ -483,22 +478,16 @@ fn peak_sentence(p: &Profile, fullest: &FullestDevice) -> String {
         0 | 1 => String::new(),
         n => format!(" on {} of {n}", gauge.label),
     };
-    let cache = match fullest.page_cache {
-        n if counts_page_cache(n, gauge) => {
-            format!(" {} of page cache is not counted.", Bytes(n))
-        }
-        _ => String::new(),
-    };
     // A few percent of the host are always in use by others.
-    let others = match fullest.unreachable_limit {
-        Some(limit) if limit - gauge.total_bytes > limit / 20 => {
-            format!(" Others on the host use the rest of {}.", Bytes(limit))
-        }
-        _ => String::new(),
-    };
+    let limit = fullest.unreachable_limit;
+    let limit = limit.filter(|limit| limit - gauge.total_bytes > limit / 20);
+    let others = limit.map(|n| format!(" Others on the host use the rest of {}.", Bytes(n)));
+    let cache = Some(fullest.page_cache).filter(|n| counts_page_cache(*n, gauge));
+    let cache = cache.map(|n| format!(" {} of page cache is not counted.", Bytes(n)));
     let (percent, rest) = (gauge.used_percent(), gauge.describe_rest());
-    let used = used_of_total(gauge);
-    format!("peak {used}{on} ({percent:.0} %), {rest}.{others}{cache}")
+    let (used, beside) = (used_of_total(gauge), others.into_iter().chain(cache));
+    let beside: String = beside.collect();
+    format!("peak {used}{on} ({percent:.0} %), {rest}.{beside}")
 }
 
 /// Whether page cache is worth a word: the kernel gives it up where memory is short.
@@ -711,12 +700,11 @@ fn shrink_pool(p: &Profile, plan: &RunPlan) -> Option<Action> {
     let found = find_smaller_share(&plan.model, &present, needed.ceil().max(1.0) as u64, &holds)?;
     let gpu = present.gpu.as_ref()?;
     let less = present.memory_fraction? - found.deployment.memory_fraction?;
+    let freed = Bytes((less * gpu.total as f64) as u64);
+    let (holds, percent) = (describe_hold(&found, &plan.model), used * 100.0);
     Some(Action {
         effect: format!(
-            "frees {}, still {}; this load used {:.0} % of the KV pool",
-            Bytes((less * gpu.total as f64) as u64),
-            describe_hold(&found, &plan.model),
-            used * 100.0
+            "frees {freed}, still {holds}; this load used {percent:.0} % of the KV pool"
         ),
         setting: found.argument(),
     })
@@ -807,9 +795,9 @@ fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
         let n = skipped.len();
         text += &format!(", {n} skipped for needing more memory than {more_than}");
     }
-    let mut fastest: Vec<(&SweepCell, f64)> = (sweep.cells.iter())
-        .filter_map(|c| Some((c, c.figure_value(THROUGHPUT)?)))
-        .collect();
+    let speeds = sweep.cells.iter();
+    let speeds = speeds.filter_map(|c| Some((c, c.figure_value(THROUGHPUT)?)));
+    let mut fastest: Vec<(&SweepCell, f64)> = speeds.collect();
     fastest.sort_by(|a, b| b.1.total_cmp(&a.1));
     if let Some(best) = fastest.first().copied() {
         fastest.retain(|next| is_within_noise(best, *next));
@@ -848,9 +836,9 @@ fn is_within_noise(best: (&SweepCell, f64), next: (&SweepCell, f64)) -> bool {
 /// `1 of 4 levels failed: 64 (oom).` and what the others show.
 fn experiment_sentence(stored: &StoredDocument) -> Option<String> {
     let experiment = read_experiment(&stored.document);
-    let failed = experiment.failed_levels().map(|level| match &level.cause {
-        Some(cause) => format!("{} ({cause})", level.name),
-        None => level.name.clone(),
+    let failed = experiment.failed_levels().map(|level| {
+        let cause = level.cause.as_ref().map(|cause| format!(" ({cause})"));
+        level.name.clone() + &cause.unwrap_or_default()
     });
     let failed: Vec<String> = failed.collect();
     let failures = (!failed.is_empty()).then(|| {

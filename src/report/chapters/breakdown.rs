@@ -41,7 +41,7 @@ pub(super) fn write_breakdown_chapter(material: &Material, sources: &mut Sources
             blocks.push(known);
         } else {
             blocks.push(ContentBlock::Table(parts_table(&mut figures, at)));
-            blocks.push(ContentBlock::Text(overhead_text(at)));
+            blocks.push(overhead_text(at).into());
         }
         blocks.push(ContentBlock::Table(pool_table(&mut figures, at)));
     }
@@ -59,23 +59,19 @@ fn known_before_failure(at: ShownRun<'_>) -> Option<ContentBlock> {
     let run = at.run;
     let p = &run.profile;
     p.metadata.outcome.failure()?;
-    if p.memory_breakdown.total_measured_bytes.is_some() {
-        return None;
-    }
+    let was_measured = p.memory_breakdown.total_measured_bytes.is_some();
     let phases = run.timeline.phases.iter().map(|phase| {
         let text = format!("seconds {:.1} to {:.1}", phase.from_s, phase.to_s);
         (format!("phase {}", phase.label), text)
     });
     let mut facts: Vec<(String, String)> = phases.collect();
     for lane in run.timeline.lanes.iter().filter(|lane| lane.memory) {
-        let highest = lane.stretches.iter().map(|s| s.high).reduce(f64::max);
-        let last = lane.stretches.last().map(|s| s.high);
-        let Some((highest, last)) = highest.zip(last) else {
-            continue;
-        };
-        let (highest, last) = (gib_text(highest), gib_text(last));
-        let text = format!("highest sample {highest} GiB, last {last} GiB");
-        facts.push((lane.label.clone(), text));
+        let samples = lane.stretches.iter().map(|s| s.high);
+        let highest = samples.clone().reduce(f64::max).map(gib_text);
+        if let Some((highest, last)) = highest.zip(samples.last().map(gib_text)) {
+            let text = format!("highest sample {highest} GiB, last {last} GiB");
+            facts.push((lane.label.clone(), text));
+        }
     }
     let reported = &p.vllm_internal_metrics;
     for (component, gib) in [
@@ -87,13 +83,10 @@ fn known_before_failure(at: ShownRun<'_>) -> Option<ContentBlock> {
         let text = gib.map(|gib| format!("{} GiB, reported by the engine", gib_text(gib)));
         facts.extend(text.map(|text| (component.display_label().to_owned(), text)));
     }
-    let id = if at.many {
-        format!("known_before_failure_{}", run.name)
-    } else {
-        "known_before_failure".into()
-    };
+    let name = at.many.then(|| format!("_{}", run.name));
+    let id = "known_before_failure".to_owned() + &name.unwrap_or_default();
     let grid = facts_grid(id, at.title("Known before the failure"), facts);
-    (!grid.rows.is_empty()).then_some(ContentBlock::Table(grid))
+    (!was_measured && !grid.rows.is_empty()).then_some(ContentBlock::Table(grid))
 }
 
 /// A document that was changed by hand.
@@ -106,9 +99,8 @@ fn torn(run: &ReportRun) -> Option<ContentBlock> {
 fn breakdown_bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
     let runs = &material.runs;
     let many = runs.len() > 1;
-    let known: Vec<&ReportRun> = (runs.iter())
-        .filter(|r| !r.profile.memory_breakdown.per_gpu.is_empty())
-        .collect();
+    let has_peak = |r: &&ReportRun| !r.profile.memory_breakdown.per_gpu.is_empty();
+    let known: Vec<&ReportRun> = runs.iter().filter(has_peak).collect();
     if known.is_empty() {
         return None;
     }
@@ -156,13 +148,10 @@ fn breakdown_bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
         parts: parts.collect(),
         bars: all,
     });
-    Some(Chart::new_chart(
-        "breakdown",
-        "Memory at the peak",
-        join_sentences(notes),
-        words::simulated_parts(material).is_some(),
-        plot,
-    ))
+    let (id, title) = ("breakdown", "Memory at the peak");
+    let simulated = words::simulated_parts(material).is_some();
+    let note = join_sentences(notes);
+    Some(Chart::new_chart(id, title, note, simulated, plot))
 }
 
 fn bar(
@@ -192,9 +181,9 @@ fn bar(
 fn parts_table(figures: &mut SourcedFigures<'_>, at: ShownRun<'_>) -> Grid {
     let run = at.run;
     let b = &run.profile.memory_breakdown;
-    let devices: Vec<_> = match b.per_gpu.len() {
-        2..=MOST_COLUMNS => b.per_gpu.iter().collect(),
-        _ => Vec::new(),
+    let devices = match b.per_gpu.len() {
+        2..=MOST_COLUMNS => b.per_gpu.as_slice(),
+        _ => &[],
     };
     let mut columns = vec![
         column("part", "part"),
@@ -281,10 +270,9 @@ fn parts_table(figures: &mut SourcedFigures<'_>, at: ShownRun<'_>) -> Grid {
 fn overhead_text(at: ShownRun<'_>) -> String {
     let run = at.run;
     let b = &run.profile.memory_breakdown;
-    let parts: Vec<&str> = (b.components.iter())
-        .filter(|p| p.component.is_overhead() && p.bytes != 0)
-        .map(|p| p.component.display_label())
-        .collect();
+    let parts = b.components.iter();
+    let parts = parts.filter(|p| p.component.is_overhead() && p.bytes != 0);
+    let parts: Vec<&str> = parts.map(|p| p.component.display_label()).collect();
     let known = [b.model_weights_gb, b.kv_cache_gb, b.activations_gb];
     // The remainder holds whatever has no name.
     let what = at.title(if known.iter().all(Option::is_some) {

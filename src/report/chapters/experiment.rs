@@ -98,7 +98,7 @@ fn experiment_blocks(stored: &StoredDocument, id: &str, several: bool) -> Vec<Co
     let kind = kind.and_then(|kind| ExperimentKind::deserialize(kind).ok());
     let across = kind.map_or("level", ExperimentKind::axis_label);
     let levels = &experiment.levels;
-    let mut blocks = vec![ContentBlock::Text(what(experiment, across))];
+    let mut blocks: Vec<ContentBlock> = vec![what(experiment, across).into()];
     if experiment.interrupted {
         let text = "it was stopped before its end";
         blocks.push(note_block(Severity::Warning, "interrupted", text));
@@ -198,16 +198,13 @@ fn level_curves(
 fn not_drawn(levels: &[ExperimentLevel]) -> Option<String> {
     let lost = levels.iter().filter(|l| l.state != LevelState::Done);
     let lost = lost.map(|l| {
-        let cause = l.cause.as_ref().map(|c| format!(": {}", readable(c)));
+        let cause = l.cause.as_ref();
+        let cause = cause.map(|c| format!(": {}", c.replace('_', " ")));
         let cause = cause.unwrap_or_default();
         format!("{} ({}{cause})", l.name, l.state.as_str())
     });
     let lost: Vec<String> = lost.collect();
     (!lost.is_empty()).then(|| format!("Levels without figures: {}.", lost.join(", ")))
-}
-
-fn readable(word: &str) -> String {
-    word.replace('_', " ")
 }
 
 fn levels_table(experiment: &Experiment, across: &str, id: &str) -> Grid {
@@ -222,7 +219,7 @@ fn levels_table(experiment: &Experiment, across: &str, id: &str) -> Grid {
     table = table
         .words("state", "state", |l| l.state.as_str())
         .words("cause", "cause", |l| {
-            readable(l.cause.as_deref().unwrap_or_default())
+            l.cause.as_deref().unwrap_or_default().replace('_', " ")
         });
     let is_known = |(_, f): &&LevelFigure| levels.iter().any(|l| level_value(l, f).is_some());
     for (key, f) in all_figures().filter(is_known) {

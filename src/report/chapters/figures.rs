@@ -104,11 +104,8 @@ impl SourcedFigures<'_> {
     }
 
     fn title(&self, title: String) -> String {
-        if self.many {
-            format!("{title}, {}", self.run.name)
-        } else {
-            title
-        }
+        let name = self.many.then(|| format!(", {}", self.run.name));
+        title + &name.unwrap_or_default()
     }
 
     /// Notes the source of a part, on one device or over all.
@@ -266,11 +263,8 @@ fn place_of_evidence(
     source: EvidenceSource,
     quote: &str,
 ) -> Option<String> {
-    let measured = matches!(
-        source,
-        EvidenceSource::MeasuredDelta | EvidenceSource::MeasuredShared | EvidenceSource::Residual
-    );
-    if measured {
+    use EvidenceSource::{MeasuredDelta, MeasuredShared, Residual};
+    if matches!(source, MeasuredDelta | MeasuredShared | Residual) {
         return stretch(run, component).or_else(|| moment_of_peak(&run.profile, component));
     }
     // Two lines may stand behind one figure.

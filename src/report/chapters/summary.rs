@@ -100,7 +100,7 @@ fn note_run_end(run: &ReportRun, many: bool) -> Option<ContentBlock> {
         RunEnd::Interrupted => Severity::Warning,
         _ => Severity::Error,
     };
-    let text = super::of_run_text(words::describe_end(end), run, many);
+    let text = super::of_run_text(&words::describe_end(end), run, many);
     Some(note_block(severity, "not_whole", text))
 }
 

@@ -20,7 +20,7 @@ pub(super) fn write_timeline_chapter(material: &Material, sources: &mut Sources)
         let moved = run.profile.memory_timeline.under_load.as_ref();
         let sentences = moved.map(under_load).into_iter();
         let sentences = sentences.chain(peak_witness(run)).chain(final_state(run));
-        blocks.extend(sentences.map(|s| super::of_run_text(s, run, at.many).into()));
+        blocks.extend(sentences.map(|s| super::of_run_text(&s, run, at.many).into()));
     }
     if blocks.is_empty() {
         return Vec::new();

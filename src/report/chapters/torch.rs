@@ -18,7 +18,7 @@ pub(super) fn write_torch_chapter(material: &Material, _: &mut Sources) -> Vec<C
     for at in material.shown_runs() {
         let run = at.run;
         if let Some(memory) = &run.profile.torch_memory {
-            let by = super::of_run_text(measured_by(memory).into(), run, at.many);
+            let by = super::of_run_text(measured_by(memory), run, at.many);
             blocks.push(by.into());
             blocks.push(facts_block(&at.id("process"), process_facts(run, memory)));
         }

@@ -2,8 +2,7 @@
 
 use super::document::{flag_at, list_at, text_at};
 use crate::capture::{DeviceKind, LimitLevel, Mode, RunEnd};
-use crate::engine::LoadKind;
-use crate::engine::shown_name;
+use crate::engine::{LoadKind, shown_name};
 use crate::profile::{Profile, SECOND_ENGINE, describe_cgroup, recording_name};
 use crate::report::layout::{counted_noun, format_figure, format_moment, grouped_count};
 use crate::report::material::{Material, ReportRun, StoredDocument};
@@ -180,19 +179,15 @@ pub(super) fn simulated_parts(material: &Material) -> Option<String> {
     is_simulated.then(|| "an engine or a GPU here is simulated".to_owned())
 }
 
-/// The container, image or model that a document is of.
-fn document_place(document: &serde_json::Value) -> Option<String> {
-    let keys = ["/container", "/model", "/image"];
-    keys.iter().find_map(|key| text_at(document, key))
-}
-
 /// A title: what was measured.
 pub(super) fn default_title(material: &Material) -> String {
     let first = |documents: &[StoredDocument], kind: &str| match documents {
         [one] => {
             let name = one.document.get("name").and_then(|name| name.as_str());
             let name = name.filter(|n| !n.is_empty()).map(str::to_owned);
-            let place = document_place(&one.document).map(|place| format!("of {place}"));
+            let places = ["/container", "/model", "/image"];
+            let place = places.iter().find_map(|key| text_at(&one.document, key));
+            let place = place.map(|place| format!("of {place}"));
             let what = name.or(place).unwrap_or_else(|| format!("in {}", one.name));
             Some(format!("{kind} {what}"))
         }
@@ -210,10 +205,12 @@ pub(super) fn default_title(material: &Material) -> String {
         let all = counted_noun(n + material.runs.len(), "document");
         return format!("Results: {all}");
     }
-    if let Some(title) = first(&material.experiments, "Experiment")
-        .or_else(|| first(&material.sweeps, "Sweep"))
-        .or_else(|| first(&material.load_lines, "Load line"))
-    {
+    let titles = [
+        first(&material.experiments, "Experiment"),
+        first(&material.sweeps, "Sweep"),
+        first(&material.load_lines, "Load line"),
+    ];
+    if let Some(title) = titles.into_iter().flatten().next() {
         return title;
     }
     let model = |p: &Profile| p.model_info.name.clone();

@@ -1,7 +1,6 @@
 //! Sweeps: what was swept and its results, as sentences, maps, curves and tables.
 
 mod axes;
-mod calculated;
 mod charts;
 pub(super) mod read;
 mod tables;
@@ -37,8 +36,7 @@ pub(super) fn write_sweep_chapter(material: &Material, _: &mut Sources) -> Vec<C
         let of = several.then(|| format!(": {}", sweep.name));
         let of = of.unwrap_or_default();
         let best = tables::best_table(&sweep, &prefix);
-        let calculated =
-            calculated::calculated_table(&sweep, &stored.name, &material.runs, &prefix);
+        let calculated = tables::calculated_table(&sweep, &stored.name, &material.runs, &prefix);
         let details = best.into_iter().chain(calculated);
         chapters.push(Chapter {
             id: prefix.clone(),

@@ -12,7 +12,9 @@ use crate::profile::stats::quantile_of_sorted;
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::{Chapter, ContentBlock, Grid};
 use crate::report::figures::cell_by;
-use crate::report::layout::{counted_noun, counted_words, group_items, grouped_count, join_first};
+use crate::report::layout::{
+    counted_noun, counted_words, distinct_items, group_items, grouped_count, join_first,
+};
 use crate::report::material::{Material, ReportRun};
 use crate::report::tables::{ItemFigure, TableBuilder, format_in_unit};
 use crate::units::to_gib;
@@ -67,24 +69,6 @@ pub(super) fn write_trend_chapter(material: &Material, _: &mut Sources) -> Vec<C
     Chapter::of_parts("trend", "Over versions and time", blocks, Vec::new())
 }
 
-/// What the runs are put in order by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
-    Version,
-    Image,
-    Time,
-}
-
-impl By {
-    fn step_word(self) -> &'static str {
-        match self {
-            By::Version => "engine version",
-            By::Image => "image",
-            By::Time => "time",
-        }
-    }
-}
-
 /// The runs of one version, of one image, or one run.
 struct Step<'a> {
     label: String,
@@ -122,7 +106,8 @@ impl<'a> Step<'a> {
 
 /// Runs that are alike, in order.
 struct Trend<'a> {
-    by: By,
+    /// What they are put in order by.
+    by: &'static str,
     alike: &'a Alike<'a>,
     steps: Vec<Step<'a>>,
     /// Steps before the first that is shown.
@@ -146,9 +131,9 @@ impl<'a> Trend<'a> {
         let by_image = steps(&image);
         let (by, found) = if by_version.len() > 1 {
             by_version.sort_by_cached_key(|s| version::version_order(&s.0));
-            (By::Version, by_version)
+            ("engine version", by_version)
         } else if by_image.len() > 1 {
-            (By::Image, by_image)
+            ("image", by_image)
         } else {
             // To the second: `2026-11-21 13:49:58`.
             let moment = |r: &ReportRun| {
@@ -156,7 +141,7 @@ impl<'a> Trend<'a> {
                 timestamp.chars().take(19).collect::<String>()
             };
             let each = alike.runs.iter().map(|r| (moment(r), vec![*r]));
-            (By::Time, each.collect())
+            ("time", each.collect())
         };
         let known_runs: usize = found.iter().map(|s| s.1.len()).sum();
         let earlier = found.len().saturating_sub(STEPS);
@@ -172,11 +157,9 @@ impl<'a> Trend<'a> {
 
     fn trend_blocks(&self, prefix: &str) -> Vec<ContentBlock> {
         let runs: usize = self.steps.iter().map(|s| s.runs.len()).sum();
-        let hosts: std::collections::BTreeSet<&str> = (self.steps.iter())
-            .flat_map(|s| &s.runs)
-            .map(|r| r.profile.metadata.host.hostname.as_str())
-            .collect();
-        let (by, counted) = (self.by.step_word(), counted_noun(runs, "run"));
+        let all = self.steps.iter().flat_map(|s| &s.runs);
+        let hosts = distinct_items(all.map(|r| &r.profile.metadata.host.hostname));
+        let (by, counted) = (self.by, counted_noun(runs, "run"));
         let mut text = format!("{counted} of {}, by {by}", self.alike.title);
         if hosts.len() > 1 {
             text += &format!(", on {} hosts", hosts.len());
@@ -221,7 +204,7 @@ impl<'a> Trend<'a> {
     }
 
     fn steps_table(&self, prefix: &str) -> Grid {
-        let by = self.by.step_word();
+        let by = self.by;
         let mut table = TableBuilder::of_items(&self.steps)
             .words(by, "step", |step| &step.label)
             .counts("runs", "runs", |step| step.runs.len());
@@ -248,7 +231,7 @@ impl<'a> Trend<'a> {
         let places: Vec<(f64, String)> = (self.steps.iter().enumerate())
             .map(|(i, s)| ((i + 1) as f64, s.label.clone()))
             .collect();
-        let by = self.by.step_word();
+        let by = self.by;
         let charts = pictures.iter().filter_map(|(id, title, keys)| {
             let drawn = WATCHED.iter().filter(|w| keys.contains(&w.key));
             let unit = drawn.clone().next()?.unit;
