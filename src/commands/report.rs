@@ -16,10 +16,8 @@ pub fn run_report(console: &Console, args: &ReportArgs) -> anyhow::Result<ExitCo
     let formats = formats(args)?;
     let place = writing::ReportPlace::of_args(args, formats.len())?;
     let material = reading::read_material(args)?;
-    let contradictions = material
-        .runs
-        .iter()
-        .filter_map(ReportRun::find_contradiction);
+    let runs = material.runs.iter();
+    let contradictions = runs.filter_map(ReportRun::find_contradiction);
     for sentence in material.unread.iter().cloned().chain(contradictions) {
         console.print_warning(&sentence);
     }
@@ -38,22 +36,15 @@ fn about(args: &ReportArgs) -> Vec<(String, String)> {
         _ => path.display().to_string(),
     };
     let paths: Vec<String> = args.paths.iter().map(shown).collect();
-    let mut about = vec![
-        ("of".to_owned(), paths.join(", ")),
-        (
-            "made by".to_owned(),
-            format!("plimsoll {}", env!("CARGO_PKG_VERSION")),
-        ),
-    ];
-    if let Some(price) = args.gpu_hour_price {
+    let program = concat!("plimsoll ", env!("CARGO_PKG_VERSION")).to_owned();
+    let price = args.gpu_hour_price.map(|price| {
         let currency = args.currency.as_deref().unwrap_or_default();
         let price = format!("{price} {currency}");
-        about.push((
-            "price of a GPU's hour".to_owned(),
-            price.trim_end().to_owned(),
-        ));
-    }
-    about
+        ("price of a GPU's hour", price.trim_end().to_owned())
+    });
+    let about = [("of", paths.join(", ")), ("made by", program)].into_iter();
+    let about = about.chain(price);
+    about.map(|(name, fact)| (name.to_owned(), fact)).collect()
 }
 
 /// The formats that were asked for, each once; else what the output's name ends in; else HTML.

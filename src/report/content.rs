@@ -172,6 +172,12 @@ pub enum ContentBlock {
     Listing(Listing),
 }
 
+impl<T: Into<String>> From<T> for ContentBlock {
+    fn from(text: T) -> ContentBlock {
+        ContentBlock::Text(text.into())
+    }
+}
+
 impl Report {
     /// With all details among what answers first questions.
     pub fn show_details(mut self) -> Report {
@@ -205,14 +211,9 @@ impl Chapter {
         self.blocks.iter().chain(&self.details)
     }
 
-    /// The same, all of it behind what answers first questions.
-    pub fn as_details(mut self) -> Chapter {
-        self.blocks.append(&mut self.details);
-        Chapter {
-            details: self.blocks,
-            blocks: Vec::new(),
-            ..self
-        }
+    /// All of it comes behind what answers first questions.
+    pub fn move_to_details(&mut self) {
+        self.details.splice(..0, self.blocks.drain(..));
     }
 
     /// A chapter of a report; none where it would be empty.
@@ -429,6 +430,12 @@ impl TableCell {
             source: Some(source).filter(|_| !self.text.is_empty()),
             ..self
         }
+    }
+}
+
+impl<T: Into<String>> From<T> for TableCell {
+    fn from(text: T) -> TableCell {
+        TableCell::text_cell(text)
     }
 }
 

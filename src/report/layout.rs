@@ -211,6 +211,20 @@ pub fn join_sentences<S: AsRef<str>>(sentences: impl IntoIterator<Item = S>) -> 
     (!texts.is_empty()).then(|| texts.join(" "))
 }
 
+/// The words of the first items, and what `more` says of how many there are beyond these.
+pub(super) fn join_first<T>(
+    items: &[T],
+    most: usize,
+    between: &str,
+    word: impl Fn(&T) -> String,
+    more: impl Fn(usize) -> String,
+) -> String {
+    let first: Vec<String> = items.iter().take(most).map(word).collect();
+    let rest = items.len().saturating_sub(most);
+    let rest = (rest > 0).then(|| more(rest));
+    first.join(between) + &rest.unwrap_or_default()
+}
+
 /// The items without repetitions, in the order of their first occurrence.
 pub(super) fn distinct_items<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut distinct = Vec::new();

@@ -8,7 +8,7 @@ use crate::profile::Profile;
 use crate::report::chart::ChartTimeline;
 use crate::report::lanes::{CaptureLog, of_capture};
 use crate::store::StoredCapture;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Words that are looked for in a log at most: a profile has some dozens.
@@ -55,14 +55,9 @@ impl<'a> CaptureReader<'a> {
     fn new(capture: &'a Capture, profile: &'a Profile) -> CaptureReader<'a> {
         let quotes = (profile.evidence.iter().map(|e| e.quote.as_str()))
             .chain(profile.findings.iter().filter_map(|f| f.quote.as_deref()));
-        let mut sought: Vec<String> = quotes
-            .flat_map(|quote| quote.split(" | "))
-            .filter(|words| words.len() >= SHORTEST)
-            .map(str::to_owned)
-            .collect();
-        sought.sort();
-        sought.dedup();
-        sought.truncate(MOST_WORDS);
+        let words = quotes.flat_map(|quote| quote.split(" | "));
+        let words = words.filter(|words| words.len() >= SHORTEST);
+        let words: BTreeSet<String> = words.map(str::to_owned).collect();
         // The bench's own engine, of the repeat that peaked.
         let bench = capture.execs.iter().position(|e| {
             capture.mode == Mode::Idle
@@ -74,7 +69,7 @@ impl<'a> CaptureReader<'a> {
             profile,
             parser: EngineId::from_name(&capture.engine).ok().map(parser_of),
             engine: bench.map_or(LineSource::Container, |i| LineSource::Exec(i as u32)),
-            sought,
+            sought: words.into_iter().take(MOST_WORDS).collect(),
             found: BTreeMap::new(),
         }
     }
@@ -103,11 +98,8 @@ impl<'a> CaptureReader<'a> {
         for words in &self.sought {
             let probe = self.capture.probes.iter().find(|p| p.body.contains(words));
             if let Some(probe) = probe {
-                let place = format!(
-                    "capture.json, {} at second {:.3}",
-                    probe.path,
-                    probe.at_ns as f64 / 1e9
-                );
+                let (path, second) = (&probe.path, probe.at_ns as f64 / 1e9);
+                let place = format!("capture.json, {path} at second {second:.3}");
                 found.insert(words.clone(), (place, None));
             }
         }
@@ -121,13 +113,12 @@ impl<'a> CaptureReader<'a> {
     /// Findings with a line that has a moment.
     fn placed_findings(&self) -> Vec<(AtNs, String, bool)> {
         let findings = self.profile.findings.iter();
-        findings
-            .filter(|f| f.severity > Severity::Info)
-            .filter_map(|f| {
-                let words = f.quote.as_deref()?.split(" | ").next()?;
-                let (_, at) = self.found.get(words)?;
-                Some(((*at)?, f.code.clone(), f.severity == Severity::Error))
-            })
-            .collect()
+        let findings = findings.filter(|f| f.severity > Severity::Info);
+        let placed = findings.filter_map(|f| {
+            let words = f.quote.as_deref()?.split(" | ").next()?;
+            let (_, at) = self.found.get(words)?;
+            Some(((*at)?, f.code.clone(), f.severity == Severity::Error))
+        });
+        placed.collect()
     }
 }

@@ -5,7 +5,7 @@ use crate::cli::ReportArgs;
 use crate::commands::validate::calculate;
 use crate::compare::validate::RunValidation;
 use crate::error::Failure;
-use crate::profile::Profile;
+use crate::profile::{Profile, derive_profile};
 use crate::report::chapters::build_report;
 use crate::report::content::Report;
 use crate::report::lanes;
@@ -14,6 +14,7 @@ use crate::store::{
     ProfileFile, StoredCapture, bounded, find_profiles, parse_document, parse_profile,
     read_document, read_profile,
 };
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -80,16 +81,12 @@ fn search(path: &Path, found: &mut Vec<FoundRun>, material: &mut Material) -> Re
     }
     let files = find_profiles(std::slice::from_ref(&path.to_path_buf()))?;
     for file in files.files {
-        let shown = file.display().to_string();
-        let failure = match read_profile(&file) {
-            Ok(read) => {
-                add_profile(read, &file, found, material);
-                continue;
-            }
-            Err(failure) => failure,
+        let Some(failure) = add_profile(read_profile(&file), &file, found, material) else {
+            continue;
         };
+        let is_named = files.named.contains(&file);
         let Some((kind, document)) = read_document(&file) else {
-            if files.named.contains(&file) {
+            if is_named {
                 return Err(failure);
             }
             // A document of another program may be skipped; an unreadable profile may not.
@@ -99,26 +96,31 @@ fn search(path: &Path, found: &mut Vec<FoundRun>, material: &mut Material) -> Re
             }
             continue;
         };
-        let stored = StoredDocument {
-            name: shown,
-            document,
-        };
-        let unknown = material.add_document(&kind, stored).is_some();
-        if unknown && files.named.contains(&file) {
+        let name = file.display().to_string();
+        let stored = StoredDocument { name, document };
+        if material.add_document(&kind, stored).is_some() && is_named {
             return Err(failure);
         }
     }
     Ok(())
 }
 
-fn add_profile(read: ProfileFile, file: &Path, found: &mut Vec<FoundRun>, material: &mut Material) {
+/// Adds what was read as a profile; else why it is none.
+fn add_profile(
+    read: Result<ProfileFile, Failure>,
+    file: &Path,
+    found: &mut Vec<FoundRun>,
+    material: &mut Material,
+) -> Option<Failure> {
     match read {
-        ProfileFile::Profile(profile) => found.push((file.to_owned(), profile)),
-        ProfileFile::Older(document) => material.older.push(StoredDocument {
+        Ok(ProfileFile::Profile(profile)) => found.push((file.to_owned(), profile)),
+        Ok(ProfileFile::Older(document)) => material.older.push(StoredDocument {
             name: file.display().to_string(),
             document: *document,
         }),
+        Err(failure) => return Some(failure),
     }
+    None
 }
 
 /// One document on standard input, as a command with `--json` prints it.
@@ -126,12 +128,9 @@ fn read_stdin(found: &mut Vec<FoundRun>, material: &mut Material) -> Result<(), 
     let name = "standard input";
     let bytes = bounded::read_stream_document(std::io::stdin().lock())
         .map_err(|e| Failure::usage("cannot read standard input").caused_by(e))?;
-    let failure = match parse_profile(Path::new(name), &bytes) {
-        Ok(read) => {
-            add_profile(read, Path::new(name), found, material);
-            return Ok(());
-        }
-        Err(failure) => failure,
+    let read = parse_profile(Path::new(name), &bytes);
+    let Some(failure) = add_profile(read, Path::new(name), found, material) else {
+        return Ok(());
     };
     let Some((kind, document)) = parse_document(&bytes) else {
         return Err(failure);
@@ -171,11 +170,8 @@ fn of_capture(folder: &Path, stored: &StoredCapture) -> Result<FoundRun, Failure
             return Ok((file, profile));
         }
     }
-    let profile = crate::profile::derive_profile(
-        &stored.capture,
-        stored.read_samples()?,
-        stored.read_lines()?,
-    );
+    let (samples, lines) = (stored.read_samples()?, stored.read_lines()?);
+    let profile = derive_profile(&stored.capture, samples, lines);
     Ok((folder.to_owned(), Box::new(profile)))
 }
 
@@ -204,14 +200,20 @@ fn order_of_paths(args: &ReportArgs, found: &mut [FoundRun]) -> Result<(), Failu
 
 /// The report of a profile that lies, or will lie, in `file`.
 pub(in crate::commands) fn report_of_profile(profile: &Profile, file: &Path) -> Report {
-    let (calculated, plan) = calculate(profile, file);
-    let shown = file.display().to_string();
     let mut material = Material::of_profile(profile.clone());
-    for run in &mut material.runs {
-        run.calculated = Some(RunValidation::validate_run(profile, &shown, &calculated));
-        run.plan.clone_from(&plan);
-    }
+    material
+        .runs
+        .iter_mut()
+        .for_each(|run| add_calculated(run, file));
     build_report(Vec::new(), &material)
+}
+
+/// Adds what is calculated for the run of a profile that lies in `file`.
+fn add_calculated(run: &mut ReportRun, file: &Path) {
+    let shown = file.display().to_string();
+    let (calculated, plan) = calculate(&run.profile, file);
+    let calculated = RunValidation::validate_run(&run.profile, &shown, &calculated);
+    (run.calculated, run.plan) = (Some(calculated), plan);
 }
 
 /// Each with its capture, if it exists.
@@ -231,30 +233,25 @@ fn runs(found: Vec<FoundRun>) -> Vec<ReportRun> {
         } else {
             Default::default()
         };
-        let shown = file.display().to_string();
-        let (calculated, plan) = calculate(&profile, &file);
-        let calculated = RunValidation::validate_run(&profile, &shown, &calculated);
-        ReportRun {
+        let mut run = ReportRun {
             name,
             profile,
             timeline,
-            calculated: Some(calculated),
-            plan,
+            calculated: None,
+            plan: None,
             places,
             in_full,
-        }
+        };
+        add_calculated(&mut run, &file);
+        run
     })
     .collect()
 }
 
 fn nothing_found(args: &ReportArgs, material: &Material) -> Failure {
-    let shown: Vec<String> = (args.paths.iter())
-        .map(|p| format!("`{}`", p.display()))
-        .collect();
-    let mut failure = Failure::usage(format!(
-        "there is nothing to report on in {}",
-        shown.join(", ")
-    ));
+    let shown = args.paths.iter().map(|p| format!("`{}`", p.display()));
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    let mut failure = Failure::usage(format!("there is nothing to report on in {shown}"));
     for sentence in material.unread.iter().take(3) {
         failure = failure.hint(sentence);
     }
@@ -263,16 +260,12 @@ fn nothing_found(args: &ReportArgs, material: &Material) -> Failure {
 
 /// For each file the shortest end of its path that no other has, without the ending `.json`.
 fn names(files: &[&Path]) -> Vec<String> {
-    let parts: Vec<Vec<String>> = files
-        .iter()
-        .map(|file| {
-            let file = file.with_extension("");
-            let parts = file.components();
-            parts
-                .map(|c| c.as_os_str().to_string_lossy().into_owned())
-                .collect()
-        })
-        .collect();
+    let parts = files.iter().map(|file| {
+        let file = file.with_extension("");
+        let parts = file.components().map(|c| c.as_os_str().to_string_lossy());
+        parts.map(Cow::into_owned).collect()
+    });
+    let parts: Vec<Vec<String>> = parts.collect();
     let end = |parts: &[String], n: usize| {
         let from = parts.len().saturating_sub(n);
         parts.get(from..).unwrap_or_default().join("/")

@@ -39,12 +39,12 @@ impl ReportPlace {
         let Some(output) = &args.output else {
             return Ok(beside(&args.paths));
         };
-        let one = |place: ReportPlace| match formats {
-            1 => Ok(place),
-            n => Err(
-                Failure::usage(format!("{n} formats do not go to `{}`", output.display()))
-                    .hint("name a folder with --output, or one format"),
-            ),
+        let one = |place: ReportPlace| {
+            if formats == 1 {
+                return Ok(place);
+            }
+            let why = format!("{formats} formats do not go to `{}`", output.display());
+            Err(Failure::usage(why).hint("name a folder with --output, or one format"))
         };
         let text = output.as_os_str().to_string_lossy();
         if text == "-" {
@@ -130,7 +130,9 @@ pub(super) fn write_report(
             })),
             one => {
                 let [file] = files.as_slice() else {
-                    return Err(several(name, files.len()).into());
+                    let n = files.len();
+                    let why = Failure::usage(format!("as {name} the report is {n} files"));
+                    return Err(why.hint("name a folder with --output").into());
                 };
                 match one {
                     ReportPlace::File(path) => all.push((path.clone(), file.bytes.clone())),
@@ -162,13 +164,7 @@ pub(super) fn write_report(
         .map(|(path, _)| format!("{}\n", path.display()))
         .collect();
     console.write_data(paths.as_bytes())?;
-    step_summary(console, &markdown)?;
-    Ok(())
-}
-
-fn several(format: &str, files: usize) -> Failure {
-    Failure::usage(format!("as {format} the report is {files} files"))
-        .hint("name a folder with --output")
+    Ok(step_summary(console, &markdown)?)
 }
 
 /// A file that is not a report stays, whatever its name.
@@ -176,11 +172,12 @@ fn check_target(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     if !path.exists() || is_report(path, bytes) {
         return Ok(());
     }
-    Err(Failure::usage(format!(
+    let why = format!(
         "`{}` exists and is not a report of plimsoll",
         path.display()
-    ))
-    .hint("name another place with --output, or write over it with --force"))
+    );
+    let hint = "name another place with --output, or write over it with --force";
+    Err(Failure::usage(why).hint(hint))
 }
 
 /// Whether it carries the mark of its format, or is the same table: CSV has no place for a mark.
@@ -191,11 +188,8 @@ fn is_report(path: &Path, new: &[u8]) -> bool {
         let length = file.metadata()?.len();
         let mut bytes = Vec::new();
         file.take(LOOKED_AT).read_to_end(&mut bytes)?;
-        let mark: &[u8] = match path
-            .extension()
-            .and_then(|e| e.to_str())
-            .unwrap_or_default()
-        {
+        let ending = path.extension().and_then(|e| e.to_str());
+        let mark: &[u8] = match ending.unwrap_or_default() {
             "html" => format::html::MARK.as_bytes(),
             "svg" => chart::svg::MARK.as_bytes(),
             "png" => chart::png::MARK,
@@ -225,17 +219,15 @@ fn step_summary(console: &Console, files: &[File]) -> Result<(), Failure> {
         return Ok(());
     };
     let path = PathBuf::from(path);
+    let shown = path.display();
     append(&path, files).map_err(|e| {
-        Failure::environment(format!("cannot append to `{}`", path.display()))
-            .hint(format!(
-                "${STEP_SUMMARY} names this file; unset the variable to write no summary"
-            ))
+        let hint =
+            format!("${STEP_SUMMARY} names this file; unset the variable to write no summary");
+        Failure::environment(format!("cannot append to `{shown}`"))
+            .hint(hint)
             .caused_by(e)
     })?;
-    console.print_note(&format!(
-        "appended to the step's summary: {}",
-        path.display()
-    ));
+    console.print_note(&format!("appended to the step's summary: {shown}"));
     Ok(())
 }
 

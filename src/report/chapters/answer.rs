@@ -6,9 +6,9 @@
 use super::Sources;
 use super::compare::{compare_runs, incomparable_sentence};
 use super::experiment::read_experiment;
-use super::figures::{SourcedFigures, gib_cell, reason_at_path};
+use super::figures::{SourcedFigures, TOTAL, gib_cell, reason_at_path};
 use super::load_line::read_load_line;
-use super::summary::{LATENCY, TOKENS};
+use super::summary::{BENCH, LATENCY, TOKENS};
 use super::sweep::read::{
     LATENCY as LATENCY_OF_CELL, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT,
 };
@@ -18,15 +18,19 @@ use crate::breakdown::{Component, Part};
 use crate::capture::{DeviceKind, LimitLevel, RunEnd};
 use crate::compare::calculated::Item;
 use crate::engine::facts::Severity;
-use crate::estimate::question::{Reading, change_share, find_smaller_share};
+use crate::estimate::question::{Reading, Remedy, change_share, find_smaller_share};
 use crate::estimate::{Deployment, Unknown, estimate};
-use crate::experiment::{ExperimentLevel, LevelState};
+use crate::experiment::{Experiment, ExperimentLevel};
 use crate::headroom::{Headroom, SAFE_FROM_PERCENT};
+use crate::loadline::{Loadline, LoadlineRound};
 use crate::matrix::RowFigures;
 use crate::profile::{FullestDevice, HostMemoryUse, MemoryGauge, Profile, advise_on_profile};
 use crate::report::content::{Action, Answer, AnswerState, KeyFigure, MOST_ACTIONS, TableCell};
 use crate::report::estimate::describe_hold;
-use crate::report::layout::{count_words, counted_noun, format_figure, grouped_count};
+use crate::report::layout::{
+    count_words, counted_noun, format_figure, group_items, grouped_count, join_first,
+    join_sentences,
+};
 use crate::report::material::{Material, ReportRun, RunPlan, StoredDocument};
 use crate::report::tables::format_in_unit;
 use crate::units::{Bytes, GIB, to_gib};
@@ -47,8 +51,9 @@ const TRUSTED_PERCENT: f64 = 5.0;
 
 /// The answer to all that was read; `None` where nothing in it can be judged.
 pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> Option<Answer> {
+    let documents = ReadDocuments::of_material(material);
     let mut answer = match material.runs.as_slice() {
-        [] => answer_of_documents(material),
+        [] => answer_of_documents(material, &documents),
         [run] => {
             let answer = answer_of_run(run, fullest_device(run), sources, false);
             with_host_memory(answer, &run.profile)
@@ -56,7 +61,7 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
         [before, after] if material.compare => answer_of_pair(before, after, sources),
         runs => answer_of_many(runs, sources),
     };
-    let nothing_measured = nothing_measured(material);
+    let nothing_measured = documents.lack_figures();
     if nothing_measured {
         answer.state = AnswerState::Failed;
     }
@@ -65,40 +70,33 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
     match (asked.as_slice(), material.document_counts().len()) {
         ([], _) => {}
         (_, 1) => {
-            let lines = material.load_lines.iter();
-            let advice = lines.flat_map(|line| read_load_line(&line.document).advice);
-            let free = MOST_ACTIONS.saturating_sub(answer.actions.len());
-            answer.actions.extend(advice.take(free).map(advice_action));
-            let mut sentences: Vec<(&str, String)> = Vec::new();
-            for (_, name, sentence) in asked {
-                if sentences.iter().all(|(_, other)| *other != sentence) {
-                    sentences.push((name, sentence));
-                }
-            }
-            let several = sentences.len() > 1;
-            let sentences = sentences.into_iter().map(|(name, sentence)| {
-                if several {
-                    format!("{name}: {sentence}")
-                } else {
-                    sentence
-                }
+            let advice = documents.lines.iter().flat_map(|line| &line.advice);
+            let advice = advice.cloned().map(advice_action);
+            answer.actions.extend(advice);
+            answer.actions.truncate(MOST_ACTIONS);
+            // The same answer of several documents is given once.
+            let distinct = group_items(asked, |(.., sentence)| sentence.clone());
+            let several = distinct.len() > 1;
+            let sentences = distinct.into_iter().map(|(sentence, of)| {
+                let name = several.then(|| format!("{}: ", of[0].1));
+                name.unwrap_or_default() + &sentence
             });
             // The documents leave out what failed, and runs of others that lie beside them; a run's gauge has its parts.
-            let own = MemoryGauge::fullest_of(document_devices(material));
+            let devices = documents.fullest_devices();
+            let own = MemoryGauge::fullest_of(devices.iter().cloned());
             let is_own = |gauge: &MemoryGauge| {
                 let sizes = |g: &MemoryGauge| (g.used_bytes, g.total_bytes);
                 own.as_ref().is_none_or(|own| sizes(own) == sizes(gauge))
             };
             answer.gauge = answer.gauge.filter(is_own).or(own);
-            let figures = document_figures(material);
+            let figures = document_figures(material, &documents);
             if !figures.is_empty() {
                 answer.figures = figures;
             }
             // Figures of a failed run are no headroom.
             answer.gauge = answer.gauge.filter(|_| !nothing_measured);
-            let failed = has_failures(material);
+            let failed = documents.has_failures();
             let headroom = answer.gauge.as_ref();
-            let devices = document_devices(material);
             let totals = || devices.iter().map(|gauge| gauge.total_bytes);
             let (least, most) = (totals().min().unwrap_or(0), totals().max().unwrap_or(0));
             // What a host has left changes a little from cell to cell.
@@ -111,7 +109,9 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
                 answer.state = state_of_headroom(gauge.headroom_level()).0;
             }
             // What was not run may need more.
-            if answer.state == AnswerState::Safe && cells_of(material).any(|c| c.is_not_run()) {
+            if answer.state == AnswerState::Safe
+                && documents.cells.iter().any(SweepCell::is_not_run)
+            {
                 answer.state = AnswerState::Unknown;
             }
         }
@@ -120,17 +120,15 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
         }
         _ => {}
     }
-    let worst = (material.reports.iter()).filter_map(|(_, report)| report.answer.as_ref());
-    if let Some(worst) = worst
-        .max_by_key(|a| a.state)
-        .filter(|w| w.state > answer.state)
-    {
+    let others = (material.reports.iter()).filter_map(|(_, report)| report.answer.as_ref());
+    let worst = others.max_by_key(|a| a.state);
+    if let Some(worst) = worst.filter(|w| w.state > answer.state) {
         answer.state = worst.state;
         answer.verdict.clone_from(&worst.verdict);
         answer.gauge.clone_from(&worst.gauge);
     }
     if answer.figures.is_empty() {
-        answer.figures = document_figures(material);
+        answer.figures = document_figures(material, &documents);
     }
     (!answer.verdict.is_empty()).then_some(answer)
 }
@@ -157,30 +155,67 @@ pub(super) fn document_answers(material: &Material) -> Vec<(&'static str, &str, 
     all
 }
 
-/// The figures of the cells that were measured.
-fn measured_cells(material: &Material) -> impl Iterator<Item = RowFigures> {
-    let cells = cells_of(material);
-    cells.filter(SweepCell::is_done).map(|cell| cell.figures)
+/// Documents beside runs, as they are read.
+struct ReadDocuments {
+    /// The cells of all sweeps.
+    cells: Vec<SweepCell>,
+    experiments: Vec<Experiment>,
+    lines: Vec<Loadline>,
 }
 
-fn measured_levels(material: &Material) -> impl Iterator<Item = ExperimentLevel> {
-    let experiments = material.experiments.iter();
-    let levels = experiments.flat_map(|stored| read_experiment(&stored.document).levels);
-    levels.filter(|level| level.state == LevelState::Done)
-}
+impl ReadDocuments {
+    fn of_material(material: &Material) -> ReadDocuments {
+        let (sweeps, experiments) = (&material.sweeps, &material.experiments);
+        let read_cells = |s: &StoredDocument| SweepDocument::read_sweep(&s.document, &s.name).cells;
+        let experiments = experiments.iter().map(|s| read_experiment(&s.document));
+        let lines = material.load_lines.iter();
+        ReadDocuments {
+            cells: sweeps.iter().flat_map(read_cells).collect(),
+            experiments: experiments.collect(),
+            lines: lines.map(|s| read_load_line(&s.document)).collect(),
+        }
+    }
 
-/// The fullest device of each cell, level and round that was measured.
-fn document_devices(material: &Material) -> Vec<MemoryGauge> {
-    let lines = material.load_lines.iter();
-    let rounds = lines.flat_map(|stored| read_load_line(&stored.document).rounds);
-    (measured_cells(material).filter_map(|row| row.fullest_device))
-        .chain(measured_levels(material).filter_map(|level| level.fullest_device))
-        .chain(rounds.filter_map(|round| round.seen.fullest_device))
-        .collect()
+    /// The figures of the cells that were measured.
+    fn measured_cells(&self) -> impl Iterator<Item = &RowFigures> {
+        let done = self.cells.iter().filter(|cell| cell.is_done());
+        done.map(|cell| &cell.figures)
+    }
+
+    fn measured_levels(&self) -> impl Iterator<Item = &ExperimentLevel> {
+        self.experiments.iter().flat_map(|e| e.completed_levels())
+    }
+
+    /// The fullest device of each cell, level and round that was measured.
+    fn fullest_devices(&self) -> Vec<MemoryGauge> {
+        let rounds = self.lines.iter().flat_map(|line| &line.rounds);
+        (self.measured_cells().map(|row| &row.fullest_device))
+            .chain(self.measured_levels().map(|level| &level.fullest_device))
+            .chain(rounds.map(|round| &round.seen.fullest_device))
+            .flatten()
+            .cloned()
+            .collect()
+    }
+
+    /// Whether a cell of a sweep or a level of an experiment failed.
+    fn has_failures(&self) -> bool {
+        let mut failed_levels = self.experiments.iter().flat_map(|e| e.failed_levels());
+        failed_levels.next().is_some() || self.cells.iter().any(SweepCell::is_failed)
+    }
+
+    /// Whether there are sweeps of which cells were tried or skipped, and none was measured; or such levels alone.
+    fn lack_figures(&self) -> bool {
+        let in_vain =
+            |c: &SweepCell| matches!(c.status.as_str(), "failed" | "skipped") || c.is_not_run();
+        if self.cells.is_empty() {
+            return self.has_failures() && self.measured_levels().next().is_none();
+        }
+        self.cells.iter().any(in_vain) && self.measured_cells().next().is_none()
+    }
 }
 
 /// How full the fullest device of documents without their runs was.
-fn answer_of_documents(material: &Material) -> Answer {
+fn answer_of_documents(material: &Material, documents: &ReadDocuments) -> Answer {
     let kv_pool = |used: Option<u64>, pool: Option<u64>| {
         Some(MemoryGauge {
             label: KV_POOL.into(),
@@ -189,32 +224,25 @@ fn answer_of_documents(material: &Material) -> Answer {
             parts: [(Component::KvCache, used?)].into(),
         })
     };
-    let cells = measured_cells(material);
+    let cells = documents.measured_cells();
     let pools = cells.filter_map(|row| kv_pool(row.kv_used_bytes, row.kv_pool_bytes));
-    let levels = measured_levels(material);
+    let levels = documents.measured_levels();
     let pools = pools.chain(levels.filter_map(|l| kv_pool(l.kv_used_bytes, l.kv_pool_bytes)));
-    let device = MemoryGauge::fullest_of(document_devices(material));
-    let state = device
-        .as_ref()
-        .map(|gauge| state_of_headroom(gauge.headroom_level()).0);
-    let asked = material.sweeps.len() + material.experiments.len() + material.load_lines.len();
+    let device = MemoryGauge::fullest_of(documents.fullest_devices());
+    let headroom = device.as_ref().map(MemoryGauge::headroom_level);
     let answer = Answer {
-        state: state.unwrap_or_default(),
+        state: headroom.map_or_else(AnswerState::default, |level| state_of_headroom(level).0),
         ..Answer::default()
     };
-    match asked {
-        0 => answer,
-        _ => answer.with_gauge(device.or_else(|| MemoryGauge::fullest_of(pools))),
+    let asked = [
+        &material.sweeps,
+        &material.experiments,
+        &material.load_lines,
+    ];
+    if asked.iter().all(|of_kind| of_kind.is_empty()) {
+        return answer;
     }
-}
-
-/// Whether a cell of a sweep or a level of an experiment failed.
-fn has_failures(material: &Material) -> bool {
-    let levels = |stored: &StoredDocument| {
-        let experiment = read_experiment(&stored.document);
-        experiment.failed_levels().next().is_some()
-    };
-    material.experiments.iter().any(levels) || cells_of(material).any(|c| c.is_failed())
+    answer.with_gauge(device.or_else(|| MemoryGauge::fullest_of(pools)))
 }
 
 /// `Safe: at most 1.38 GiB of 23.54 GiB in use (6 %), 22.16 GiB free.` Of a test in part failed: `The others are safe: …`.
@@ -231,17 +259,19 @@ fn describe_headroom(gauge: &MemoryGauge, others_failed: bool, one_limit: bool) 
     } else {
         "the fullest had"
     };
-    format!(
-        "{what}: {most} {} of {} in use ({:.0} %), {}.",
-        Bytes(gauge.used_bytes),
-        Bytes(gauge.total_bytes),
-        gauge.used_percent(),
-        gauge.describe_rest()
-    )
+    let (percent, rest) = (gauge.used_percent(), gauge.describe_rest());
+    let used = used_of_total(gauge);
+    format!("{what}: {most} {used} in use ({percent:.0} %), {rest}.")
+}
+
+/// `2.28 GiB of 4.00 GiB`.
+fn used_of_total(gauge: &MemoryGauge) -> String {
+    let (used, total) = (Bytes(gauge.used_bytes), Bytes(gauge.total_bytes));
+    format!("{used} of {total}")
 }
 
 /// The best figures of sweeps, of one experiment, or of one load line.
-fn document_figures(material: &Material) -> Vec<KeyFigure> {
+fn document_figures(material: &Material, documents: &ReadDocuments) -> Vec<KeyFigure> {
     let figure = |label: &str, value: Option<f64>, unit: &str| {
         let value = value.filter(|v| v.is_finite())?;
         let text = match unit {
@@ -251,55 +281,39 @@ fn document_figures(material: &Material) -> Vec<KeyFigure> {
         let cell = TableCell::number_cell(value, text);
         Some(KeyFigure::new_figure(label, cell, unit))
     };
-    let (highest, lowest) = (
-        f64::max as fn(f64, f64) -> f64,
-        f64::min as fn(f64, f64) -> f64,
-    );
-    let documents = (
-        &material.sweeps[..],
-        &material.experiments[..],
-        &material.load_lines[..],
-    );
-    let all = match documents {
-        ([_, ..], [], []) if !material.compare || material.sweeps.len() == 1 => {
-            let cells: Vec<SweepCell> = cells_of(material).collect();
-            [
-                ("Best throughput", THROUGHPUT, highest),
-                ("Lowest mean latency", LATENCY_OF_CELL, lowest),
-                ("Lowest time to first token", TTFT, lowest),
-                ("Highest peak", PEAK, highest),
-            ]
-            .map(|(label, of, better)| {
-                let values = cells.iter().filter_map(|c| c.figure_value(of));
-                figure(label, values.reduce(better), of.unit)
-            })
-        }
-        ([], [stored], []) => {
-            let experiment = read_experiment(&stored.document);
-            let best = |pick: fn(&ExperimentLevel) -> Option<f64>, better| {
-                experiment
-                    .completed_levels()
-                    .filter_map(pick)
-                    .reduce(better)
+    type Better = fn(f64, f64) -> f64;
+    let (highest, lowest): (Better, Better) = (f64::max, f64::min);
+    let (sweeps, lines) = (material.sweeps.as_slice(), documents.lines.as_slice());
+    let all = match (sweeps, documents.experiments.as_slice(), lines) {
+        ([_, ..], [], []) if !material.compare || sweeps.len() == 1 => [
+            ("Best throughput", THROUGHPUT, highest),
+            ("Lowest mean latency", LATENCY_OF_CELL, lowest),
+            ("Lowest time to first token", TTFT, lowest),
+            ("Highest peak", PEAK, highest),
+        ]
+        .map(|(label, of, better)| {
+            let values = documents.cells.iter().filter_map(|c| c.figure_value(of));
+            figure(label, values.reduce(better), of.unit)
+        }),
+        ([], [experiment], []) => {
+            type LevelValue = fn(&ExperimentLevel) -> Option<f64>;
+            let best = |label, pick: LevelValue, better, unit| {
+                let values = experiment.completed_levels().filter_map(pick);
+                figure(label, values.reduce(better), unit)
             };
-            let peak = best(|l| l.peak_bytes.map(to_gib), highest);
-            let used = best(|l| l.kv_used_bytes.map(to_gib), highest);
-            let speed = best(|l| l.total_tokens_per_s, highest);
-            let latency = best(|l| l.mean_latency_s, lowest);
+            let used: LevelValue = |l| l.kv_used_bytes.map(to_gib);
+            let speed: LevelValue = |l| l.total_tokens_per_s;
             [
-                figure("Highest peak", peak, "GiB"),
-                figure("Most KV in use", used, "GiB"),
-                figure("Best throughput", speed, "tokens/s"),
-                figure("Lowest mean latency", latency, "s"),
+                best("Highest peak", |l| l.peak_bytes.map(to_gib), highest, "GiB"),
+                best("Most KV in use", used, highest, "GiB"),
+                best("Best throughput", speed, highest, "tokens/s"),
+                best("Lowest mean latency", |l| l.mean_latency_s, lowest, "s"),
             ]
         }
-        ([], [], [stored]) => {
-            let line = read_load_line(&stored.document);
+        ([], [], [line]) => {
             let held = line.measured.as_ref().and_then(|m| m.concurrency);
-            let round = line
-                .rounds
-                .iter()
-                .find(|r| r.held && Some(r.concurrency) == held);
+            let is_held = |r: &&LoadlineRound| r.held && Some(r.concurrency) == held;
+            let round = line.rounds.iter().find(is_held);
             let result = round.map(|r| &r.seen.result);
             let ttft = result.and_then(|r| r.ttft_ms.get("p95").copied());
             let speed = result.and_then(|r| r.output_tokens_per_second);
@@ -332,12 +346,9 @@ fn answer_of_run(
         (Some(why), fullest) => answer_of_failure(answer, run, why, fullest),
         (None, Some(fullest)) => answer_of_headroom(answer, run, fullest),
         (None, None) => {
-            let reason = match p.memory_breakdown.total_measured_bytes {
-                None => reason_at_path(p, "memory_breakdown.total_measured_gb"),
-                Some(peak) => format!(
-                    "the peak is {}, the size of the device is not known",
-                    Bytes(peak)
-                ),
+            let reason = match p.memory_breakdown.total_measured_bytes.map(Bytes) {
+                None => reason_at_path(p, TOTAL),
+                Some(peak) => format!("the peak is {peak}, the size of the device is not known"),
             };
             Answer {
                 verdict: format!("Headroom unknown: {reason}."),
@@ -359,17 +370,14 @@ fn answer_of_failure(
     answer.verdict = format!("Failed: {}.", why.trim_end_matches('.'));
     answer.gauge = fullest.map(|f| f.gauge);
     if let Some(gauge) = &answer.gauge {
-        let (used, total) = (Bytes(gauge.used_bytes), Bytes(gauge.total_bytes));
-        let reached = format!(" Memory reached {used} of {total}.");
+        let reached = format!(" Memory reached {}.", used_of_total(gauge));
         answer.verdict.push_str(&reached);
     }
     let last = run.timeline.phases.last();
     let was_cut = p.memory_breakdown.total_measured_bytes.is_none();
     if let Some(phase) = last.filter(|_| was_cut) {
-        let text = format!(
-            " The last phase was {}, from second {:.1}.",
-            phase.label, phase.from_s
-        );
+        let (label, second) = (&phase.label, phase.from_s);
+        let text = format!(" The last phase was {label}, from second {second:.1}.");
         answer.verdict.push_str(&text);
     }
     let advice = advise_on_profile(p).into_iter().take(MOST_ACTIONS);
@@ -405,10 +413,9 @@ fn answer_of_headroom(mut answer: Answer, run: &ReportRun, fullest: FullestDevic
     };
     (answer.state, answer.verdict) = (state, verdict);
     if let Some(n) = preempted {
-        answer.verdict.push_str(&format!(
-            " The KV pool ran full: {}.",
-            counted_noun(n as usize, "preemption")
-        ));
+        let preemptions = counted_noun(n as usize, "preemption");
+        let text = format!(" The KV pool ran full: {preemptions}.");
+        answer.verdict.push_str(&text);
     }
     answer.actions = find_actions(run, &fullest, headroom);
     answer.gauge = Some(fullest.gauge);
@@ -424,18 +431,15 @@ fn with_host_memory(mut answer: Answer, p: &Profile) -> Answer {
     let (state, word) = state_of_headroom(headroom);
     if headroom != Headroom::Safe {
         let sentence = format!(
-            " {}: {}, {} of {} ({:.0} %).",
+            " {}: {}, {} ({:.0} %).",
             gauge.label,
             word.to_lowercase(),
-            Bytes(gauge.used_bytes),
-            Bytes(gauge.total_bytes),
+            used_of_total(&gauge),
             gauge.used_percent()
         );
-        let nearer = ["Safe", "Tight"]
-            .into_iter()
-            .filter(|_| state > answer.state);
-        let rest = nearer.flat_map(|w| answer.verdict.strip_prefix(w)).next();
-        if let Some(rest) = rest {
+        let verdict = &answer.verdict;
+        let rest = (verdict.strip_prefix("Safe")).or_else(|| verdict.strip_prefix("Tight"));
+        if let Some(rest) = rest.filter(|_| state > answer.state) {
             answer.verdict = format!("{word}{rest}");
         }
         answer.verdict.push_str(&sentence);
@@ -459,15 +463,12 @@ fn state_of_headroom(headroom: Headroom) -> (AnswerState, &'static str) {
 /// Why the run failed, or what its log reports as an error though the run ended.
 fn failure_of(p: &Profile) -> Option<&str> {
     let reported = || {
+        p.memory_breakdown.total_measured_bytes?;
         let error = p.findings.iter().find(|f| f.severity == Severity::Error);
         let memory = p.findings.iter().find(|f| f.code == "oom");
         Some(memory.or(error)?.message.as_str())
     };
-    match p.metadata.outcome.failure() {
-        Some(why) => Some(why),
-        None if p.memory_breakdown.total_measured_bytes.is_some() => reported(),
-        None => None,
-    }
+    p.metadata.outcome.failure().or_else(reported)
 }
 
 /// `peak 2.28 GiB of 4.00 GiB (57 %), 1.72 GiB free`, with the device where there are several.
@@ -477,26 +478,16 @@ fn peak_sentence(p: &Profile, fullest: &FullestDevice) -> String {
         0 | 1 => String::new(),
         n => format!(" on {} of {n}", gauge.label),
     };
-    let cache = match fullest.page_cache {
-        n if counts_page_cache(n, gauge) => {
-            format!(" {} of page cache is not counted.", Bytes(n))
-        }
-        _ => String::new(),
-    };
     // A few percent of the host are always in use by others.
-    let others = match fullest.unreachable_limit {
-        Some(limit) if limit - gauge.total_bytes > limit / 20 => {
-            format!(" Others on the host use the rest of {}.", Bytes(limit))
-        }
-        _ => String::new(),
-    };
-    format!(
-        "peak {} of {}{on} ({:.0} %), {}.{others}{cache}",
-        Bytes(gauge.used_bytes),
-        Bytes(gauge.total_bytes),
-        gauge.used_percent(),
-        gauge.describe_rest()
-    )
+    let limit = fullest.unreachable_limit;
+    let limit = limit.filter(|limit| limit - gauge.total_bytes > limit / 20);
+    let others = limit.map(|n| format!(" Others on the host use the rest of {}.", Bytes(n)));
+    let cache = Some(fullest.page_cache).filter(|n| counts_page_cache(*n, gauge));
+    let cache = cache.map(|n| format!(" {} of page cache is not counted.", Bytes(n)));
+    let (percent, rest) = (gauge.used_percent(), gauge.describe_rest());
+    let (used, beside) = (used_of_total(gauge), others.into_iter().chain(cache));
+    let beside: String = beside.collect();
+    format!("peak {used}{on} ({percent:.0} %), {rest}.{beside}")
 }
 
 /// Whether page cache is worth a word: the kernel gives it up where memory is short.
@@ -541,7 +532,7 @@ fn main_figures(
     let devices = &p.memory_breakdown.per_gpu;
     let one = fullest.filter(|_| devices.len() > 1);
     let device = one.and_then(|f| devices.iter().find(|d| d.gpu_id == f.index));
-    let latency = p.latency_stats.as_ref();
+    let stats = p.latency_stats.as_ref();
     let mut f = SourcedFigures { sources, run, many };
     let unit = match one {
         Some(f) => format!("GiB, {}", f.gauge.label),
@@ -553,39 +544,25 @@ fn main_figures(
     };
     // The sentence above counts the peak without it.
     let cache = fullest.is_some_and(|f| counts_page_cache(f.page_cache, &f.gauge));
-    let label = if cache {
-        "Peak with page cache"
-    } else {
-        "Peak"
-    };
-    let mut all = vec![KeyFigure::new_figure(label, peak, &unit)];
-    let mut parts: Vec<&Part> = device
-        .map_or(&p.memory_breakdown.components, |d| &d.parts)
-        .iter()
-        .collect();
+    let with_cache = if cache { " with page cache" } else { "" };
+    let label = format!("Peak{with_cache}");
+    let mut all = vec![KeyFigure::new_figure(&label, peak, &unit)];
+    let parts = device.map_or(&p.memory_breakdown.components, |d| &d.parts);
+    let mut parts: Vec<&Part> = parts.iter().collect();
     parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
     for part in parts.into_iter().take(2) {
         let cell = gib_cell(part.bytes).from(f.of_part(one.map(|f| f.index), part));
         let label = part.component.display_label();
         all.push(KeyFigure::new_figure(label, cell, &unit));
     }
-    let bench = "the bench's result";
-    for (label, unit, value, path) in [
-        (
-            "Throughput",
-            words::tokens_unit(p),
-            latency.and_then(|l| l.tokens_per_second),
-            TOKENS,
-        ),
-        (
-            "Mean latency",
-            words::latency_unit(p),
-            latency.and_then(|l| l.mean_latency_ms),
-            LATENCY,
-        ),
+    let rate = (stats.and_then(|l| l.tokens_per_second), TOKENS);
+    let latency = (stats.and_then(|l| l.mean_latency_ms), LATENCY);
+    for (label, unit, (value, path)) in [
+        ("Throughput", words::tokens_unit(p), rate),
+        ("Mean latency", words::latency_unit(p), latency),
     ] {
         if value.is_some() {
-            let cell = f.reported_cell(label, bench, (value, path));
+            let cell = f.reported_cell(label, BENCH, (value, path));
             all.push(KeyFigure::new_figure(label, cell, unit));
         }
     }
@@ -610,18 +587,13 @@ fn find_actions(run: &ReportRun, fullest: &FullestDevice, headroom: Headroom) ->
     let p = &run.profile;
     let gauge = &fullest.gauge;
     let mut actions = Vec::new();
-    let host = p
-        .gpu_info
-        .devices
-        .iter()
-        .all(|d| d.kind == DeviceKind::HostCgroup);
-    if host {
+    let devices = p.gpu_info.devices.iter();
+    if devices.clone().all(|d| d.kind == DeviceKind::HostCgroup) {
         // A higher limit of the container adds nothing that the host has.
-        let limits = p.gpu_info.devices.iter().map(|d| d.limit_level.clone());
-        let raise = raise_limit(p, limits, gauge);
-        actions.extend(
-            raise.filter(|_| headroom != Headroom::Safe && fullest.unreachable_limit.is_none()),
-        );
+        if headroom != Headroom::Safe && fullest.unreachable_limit.is_none() {
+            let limits = devices.map(|d| d.limit_level.clone());
+            actions.extend(raise_limit(p, limits, gauge));
+        }
     } else if let Some(plan) = run.plan.as_ref().filter(|_| is_estimate_trusted(run)) {
         actions.extend(lower_share(plan, gauge, headroom));
         actions.extend(widen_pool(p, plan, gauge));
@@ -651,9 +623,8 @@ fn raise_limit(
 /// Whether the pool that is estimated for the run is the pool that it had.
 fn is_estimate_trusted(run: &ReportRun) -> bool {
     let items = run.calculated.iter().flat_map(|c| &c.items);
-    let pool = items
-        .filter(|i| i.item == Item::KvTokens)
-        .find_map(|i| i.error_pct);
+    let mut pools = items.filter(|i| i.item == Item::KvTokens);
+    let pool = pools.find_map(|i| i.error_pct);
     pool.is_some_and(|error| error.abs() <= TRUSTED_PERCENT)
 }
 
@@ -674,13 +645,21 @@ fn present_deployment(plan: &RunPlan) -> Option<Deployment> {
     })
 }
 
+/// The share of the GPU that would be in safe use beyond what is; negative where too much is.
+fn spare_share(gauge: &MemoryGauge) -> f64 {
+    Headroom::spare_share(gauge.free_bytes(), gauge.total_bytes)
+}
+
+/// The deployment with so much more of the GPU, in whole percent.
+fn share_with(plan: &RunPlan, present: &Deployment, more: f64) -> Option<Remedy> {
+    let percent = ((present.memory_fraction? + more) * 100.0).floor();
+    change_share(present, percent, &|d| concurrency_of(plan, d))
+}
+
 /// A smaller share of a GPU that is nearly full.
 fn lower_share(plan: &RunPlan, gauge: &MemoryGauge, headroom: Headroom) -> Option<Action> {
     let present = present_deployment(plan).filter(|_| headroom != Headroom::Safe)?;
-    let share =
-        present.memory_fraction? + Headroom::spare_share(gauge.free_bytes(), gauge.total_bytes);
-    let percent = (share * 100.0).floor();
-    let found = change_share(&present, percent, &|d| concurrency_of(plan, d))?;
+    let found = share_with(plan, &present, spare_share(gauge))?;
     let holds = describe_hold(&found, &plan.model);
     Some(Action {
         effect: format!("leaves {SAFE_FROM_PERCENT} % of the GPU free, {holds}"),
@@ -696,11 +675,11 @@ fn widen_pool(p: &Profile, plan: &RunPlan, gauge: &MemoryGauge) -> Option<Action
         pool.preemptions.is_some_and(|n| n > 0) || used.is_some_and(|used| used > FULL_POOL);
     let present = present_deployment(plan).filter(|_| is_full)?;
     let now = concurrency_of(plan, &present).ok()?;
-    let spare = Headroom::spare_share(gauge.free_bytes(), gauge.total_bytes);
-    let share = present.memory_fraction? + (spare >= 0.01).then_some(spare)?;
-    let percent = (share * 100.0).floor();
-    let found = change_share(&present, percent, &|d| concurrency_of(plan, d));
-    let found = found.filter(|remedy| remedy.concurrency > now)?;
+    let spare = Some(spare_share(gauge)).filter(|spare| *spare >= 0.01)?;
+    let found = share_with(plan, &present, spare)?;
+    if found.concurrency <= now {
+        return None;
+    }
     let holds = describe_hold(&found, &plan.model);
     Some(Action {
         effect: format!("{holds} instead of {}", now.floor()),
@@ -711,9 +690,8 @@ fn widen_pool(p: &Profile, plan: &RunPlan, gauge: &MemoryGauge) -> Option<Action
 /// A smaller share for a load that used little of its pool.
 fn shrink_pool(p: &Profile, plan: &RunPlan) -> Option<Action> {
     let pool = &p.vllm_internal_metrics;
-    let used = pool
-        .kv_cache_usage_peak
-        .filter(|used| *used > 0.0 && *used < SPARE_POOL)?;
+    let used = pool.kv_cache_usage_peak;
+    let used = used.filter(|used| *used > 0.0 && *used < SPARE_POOL)?;
     let tokens = pool.total_gpu_kv_cache_tokens?;
     let present = present_deployment(plan)?;
     let longest = plan.deployment.max_model_len.or(plan.model.max_positions)?;
@@ -722,12 +700,11 @@ fn shrink_pool(p: &Profile, plan: &RunPlan) -> Option<Action> {
     let found = find_smaller_share(&plan.model, &present, needed.ceil().max(1.0) as u64, &holds)?;
     let gpu = present.gpu.as_ref()?;
     let less = present.memory_fraction? - found.deployment.memory_fraction?;
+    let freed = Bytes((less * gpu.total as f64) as u64);
+    let (holds, percent) = (describe_hold(&found, &plan.model), used * 100.0);
     Some(Action {
         effect: format!(
-            "frees {}, still {}; this load used {:.0} % of the KV pool",
-            Bytes((less * gpu.total as f64) as u64),
-            describe_hold(&found, &plan.model),
-            used * 100.0
+            "frees {freed}, still {holds}; this load used {percent:.0} % of the KV pool"
         ),
         setting: found.argument(),
     })
@@ -742,14 +719,10 @@ fn answer_of_pair(before: &ReportRun, after: &ReportRun, sources: &mut Sources) 
     };
     if let Some((a, b)) = peak(before).zip(peak(after)) {
         let percent = (b as f64 - a as f64) / a.max(1) as f64 * 100.0;
-        let moved = match b.cmp(&a) {
-            std::cmp::Ordering::Equal => "The peak did not change.".to_owned(),
-            std::cmp::Ordering::Greater => {
-                format!("The peak rose by {} ({percent:+.1} %).", Bytes(b - a))
-            }
-            std::cmp::Ordering::Less => {
-                format!("The peak fell by {} ({percent:+.1} %).", Bytes(a - b))
-            }
+        let verb = if b > a { "rose" } else { "fell" };
+        let moved = match Bytes(b.abs_diff(a)) {
+            Bytes(0) => "The peak did not change.".to_owned(),
+            by => format!("The peak {verb} by {by} ({percent:+.1} %)."),
         };
         answer.verdict = format!("{moved} {}", answer.verdict);
     }
@@ -773,24 +746,18 @@ fn answer_of_many(runs: &[ReportRun], sources: &mut Sources) -> Answer {
         return Answer::default();
     };
     let mut answer = answer_of_run(fullest, device, sources, true);
-    let failed = runs
-        .iter()
-        .filter(|r| failure_of(&r.profile).is_some())
-        .count();
+    let is_failed = |run: &&ReportRun| failure_of(&run.profile).is_some();
+    let failed = runs.iter().filter(is_failed).count();
     // What failed comes before what was safe.
     let lost = match failed {
         0 => String::new(),
         n => format!(", {} failed", grouped_count(n as u64)),
     };
-    if failed > 0 && failure_of(&fullest.profile).is_none() {
+    if failed > 0 && !is_failed(&fullest) {
         answer.state = AnswerState::Failed;
     }
-    answer.verdict = format!(
-        "{}{lost}; the fullest is {}. {}",
-        counted_noun(runs.len(), "run"),
-        fullest.name,
-        answer.verdict
-    );
+    let (all, name) = (counted_noun(runs.len(), "run"), &fullest.name);
+    answer.verdict = format!("{all}{lost}; the fullest is {name}. {}", answer.verdict);
     answer
 }
 
@@ -798,74 +765,61 @@ fn answer_of_many(runs: &[ReportRun], sources: &mut Sources) -> Answer {
 fn sweep_sentence(stored: &StoredDocument) -> Option<String> {
     let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
     let all = counted_noun(sweep.cells.len(), "cell");
-    let measured = sweep.cells.iter().filter(|c| c.is_done()).count();
-    let failed: Vec<&SweepCell> = sweep.cells.iter().filter(|c| c.is_failed()).collect();
-    let not_run = sweep.cells.iter().filter(|c| c.is_not_run()).count();
-    let (mut text, rest) = match not_run {
-        0 => (String::new(), String::new()),
-        n => ("Unfinished: ".to_owned(), format!(", {n} not run")),
+    let cells_that = |has: &dyn Fn(&SweepCell) -> bool| -> Vec<&SweepCell> {
+        sweep.cells.iter().filter(|c| has(c)).collect()
     };
-    text += &match failed.len() {
-        0 => format!("{measured} of {all} measured"),
-        n => {
+    let measured = cells_that(&SweepCell::is_done).len();
+    let failed = cells_that(&SweepCell::is_failed);
+    let mut text = match (failed.len(), measured) {
+        (0, _) => format!("{measured} of {all} measured"),
+        (n, measured) => {
             let causes = count_causes(&failed);
-            let measured = match measured {
-                0 => "none".to_owned(),
-                measured => measured.to_string(),
-            };
+            let none = Some("none".to_owned()).filter(|_| measured == 0);
+            let measured = none.unwrap_or_else(|| measured.to_string());
             format!("{n} of {all} failed: {causes}; {measured} measured")
         }
     };
-    text += &rest;
-    let is_skipped = |c: &&SweepCell| c.status == "skipped" && lacked_memory(c);
-    let skipped: Vec<&SweepCell> = sweep.cells.iter().filter(is_skipped).collect();
+    let not_run = cells_that(&SweepCell::is_not_run).len();
+    if not_run > 0 {
+        text = format!("Unfinished: {text}, {not_run} not run");
+    }
+    let skipped = cells_that(&|c| c.status == "skipped" && lacked_memory(c));
     if !skipped.is_empty() {
-        let limited = sweep.cells.iter();
-        let limited = limited.filter(|c| c.figures.limit_reached_bytes.is_some());
-        let limited: BTreeSet<&str> = limited.map(|c| c.group.as_str()).collect();
+        let limited = cells_that(&|c| c.figures.limit_reached_bytes.is_some());
+        let limited: BTreeSet<&str> = limited.iter().map(|c| c.group.as_str()).collect();
         let more_than = if skipped.iter().all(|c| limited.contains(c.group.as_str())) {
             "their limit"
         } else {
             "there is"
         };
         let n = skipped.len();
-        text.push_str(&format!(
-            ", {n} skipped for needing more memory than {more_than}"
-        ));
+        text += &format!(", {n} skipped for needing more memory than {more_than}");
     }
-    let mut fastest: Vec<(&SweepCell, f64)> = (sweep.cells.iter())
-        .filter_map(|c| Some((c, c.figure_value(THROUGHPUT)?)))
-        .collect();
+    let speeds = sweep.cells.iter();
+    let speeds = speeds.filter_map(|c| Some((c, c.figure_value(THROUGHPUT)?)));
+    let mut fastest: Vec<(&SweepCell, f64)> = speeds.collect();
     fastest.sort_by(|a, b| b.1.total_cmp(&a.1));
     if let Some(best) = fastest.first().copied() {
-        let equal = fastest.iter().filter(|next| is_within_noise(best, **next));
+        fastest.retain(|next| is_within_noise(best, *next));
         let words = |(cell, value): &(&SweepCell, f64)| {
             let (cell, value) = (describe_cell(&sweep, cell), format_figure(*value));
             format!("{value} tokens/s {cell}")
         };
-        let rest = equal.clone().skip(2).count();
-        let named: Vec<String> = equal.take(2).map(words).collect();
-        let noise = match named.len() {
+        let noise = match fastest.len() {
             1 => "",
             _ => ", equal within noise",
         };
-        text.push_str(&format!("; best throughput{noise}: {}", named.join("; ")));
-        if rest > 0 {
-            text.push_str(&format!("; {rest} more"));
-        }
+        let named = join_first(&fastest, 2, "; ", words, |n| format!("; {n} more"));
+        text += &format!("; best throughput{noise}: {named}");
     }
-    text.push('.');
-    Some(text)
+    Some(text + ".")
 }
 
 /// `2 oom, 1 timeout`, the most frequent first.
 fn count_causes(failed: &[&SweepCell]) -> String {
-    let causes = failed
-        .iter()
-        .map(|cell| cell.cause.as_deref().unwrap_or("cause unknown"));
-    let words = count_words(causes)
-        .into_iter()
-        .map(|(cause, n)| format!("{n} {cause}"));
+    let causes = failed.iter().map(|cell| cell.cause.as_deref());
+    let causes = count_words(causes.map(|cause| cause.unwrap_or("cause unknown"))).into_iter();
+    let words = causes.map(|(cause, n)| format!("{n} {cause}"));
     words.collect::<Vec<_>>().join(", ").replace('_', " ")
 }
 
@@ -879,39 +833,20 @@ fn is_within_noise(best: (&SweepCell, f64), next: (&SweepCell, f64)) -> bool {
     best.1 - next.1 <= spreads.map_or(best.1 * NOISE, |(a, b)| a + b)
 }
 
-/// Whether there are sweeps of which cells were tried or skipped, and none was measured.
-fn nothing_measured(material: &Material) -> bool {
-    let cells: Vec<SweepCell> = cells_of(material).collect();
-    let in_vain =
-        |c: &SweepCell| matches!(c.status.as_str(), "failed" | "skipped") || c.is_not_run();
-    let no_cell = cells.iter().any(in_vain) && !cells.iter().any(SweepCell::is_done);
-    no_cell
-        || has_failures(material) && measured_levels(material).next().is_none() && cells.is_empty()
-}
-
-/// All cells of the sweeps.
-fn cells_of(material: &Material) -> impl Iterator<Item = SweepCell> {
-    let sweeps = material.sweeps.iter();
-    sweeps.flat_map(|s| SweepDocument::read_sweep(&s.document, &s.name).cells)
-}
-
 /// `1 of 4 levels failed: 64 (oom).` and what the others show.
 fn experiment_sentence(stored: &StoredDocument) -> Option<String> {
     let experiment = read_experiment(&stored.document);
-    let failed = experiment.failed_levels().map(|level| match &level.cause {
-        Some(cause) => format!("{} ({cause})", level.name),
-        None => level.name.clone(),
+    let failed = experiment.failed_levels().map(|level| {
+        let cause = level.cause.as_ref().map(|cause| format!(" ({cause})"));
+        level.name.clone() + &cause.unwrap_or_default()
     });
     let failed: Vec<String> = failed.collect();
     let failures = (!failed.is_empty()).then(|| {
         let all = counted_noun(experiment.levels.len(), "level");
         format!("{} of {all} failed: {}.", failed.len(), failed.join(", "))
     });
-    let all: Vec<String> = failures
-        .into_iter()
-        .chain(experiment.readings.into_iter().next())
-        .collect();
-    (!all.is_empty()).then(|| all.join(" "))
+    let reading = experiment.readings.first().cloned();
+    join_sentences(failures.into_iter().chain(reading))
 }
 
 fn load_line_sentence(stored: &StoredDocument) -> Option<String> {

@@ -1,11 +1,10 @@
 //! Where every byte of the peak goes: bars for each device, and the parts with what they rest on.
 
 use super::figures::{
-    SourcedFigures, find_part, gib_cell, gib_text, percent_cell, reason_at_path, why_part,
+    OVERHEAD, SourcedFigures, TOTAL, find_part, gib_cell, gib_text, of_device, percent_cell,
+    reason_at_path, why_part,
 };
-use super::places::of_device;
-use super::words;
-use super::words::{confidence_level, is_low_confidence};
+use super::words::{self, confidence_level, is_low_confidence};
 use super::{ShownRun, Sources};
 use crate::breakdown::{Component, Part};
 use crate::capture::{DeviceFacts, DeviceKind};
@@ -13,11 +12,12 @@ use crate::compare::subject::source_of_part;
 use crate::engine::facts::Severity;
 use crate::report::chart::{Bar, BarPart, Bars, Chart, ChartAxis, Plot, Scale, Segment};
 use crate::report::content::{
-    Chapter, ContentBlock, Grid, TableCell, facts_grid, note_block, number_column, share_column,
-    text_column as column,
+    Chapter, ContentBlock, Grid, SourceId, TableCell, facts_grid, note_block, number_column,
+    share_column, text_column as column,
 };
 use crate::report::layout::{counted_noun, grouped_count, join_sentences};
 use crate::report::material::{Material, ReportRun};
+use crate::report::tables::TableBuilder;
 use crate::units::to_gib;
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ pub(super) fn write_breakdown_chapter(material: &Material, sources: &mut Sources
             blocks.push(known);
         } else {
             blocks.push(ContentBlock::Table(parts_table(&mut figures, at)));
-            blocks.push(ContentBlock::Text(overhead_text(at)));
+            blocks.push(overhead_text(at).into());
         }
         blocks.push(ContentBlock::Table(pool_table(&mut figures, at)));
     }
@@ -49,7 +49,7 @@ pub(super) fn write_breakdown_chapter(material: &Material, sources: &mut Sources
     let measured = |r: &ReportRun| r.profile.memory_breakdown.total_measured_bytes.is_some();
     if runs.iter().any(measured) && runs.iter().all(|r| torn(r).is_none()) {
         let text = "Each device counts at its own highest moment. The parts sum to the peak, exactly and in bytes; what no source accounts for is unexplained, and negative where the sources report more than was measured.";
-        details.push(ContentBlock::Text(text.into()));
+        details.push(text.into());
     }
     Chapter::of_parts("breakdown", "Memory breakdown", blocks, details)
 }
@@ -59,26 +59,19 @@ fn known_before_failure(at: ShownRun<'_>) -> Option<ContentBlock> {
     let run = at.run;
     let p = &run.profile;
     p.metadata.outcome.failure()?;
-    if p.memory_breakdown.total_measured_bytes.is_some() {
-        return None;
-    }
-    let mut facts: Vec<(String, String)> = Vec::new();
-    for phase in &run.timeline.phases {
+    let was_measured = p.memory_breakdown.total_measured_bytes.is_some();
+    let phases = run.timeline.phases.iter().map(|phase| {
         let text = format!("seconds {:.1} to {:.1}", phase.from_s, phase.to_s);
-        facts.push((format!("phase {}", phase.label), text));
-    }
+        (format!("phase {}", phase.label), text)
+    });
+    let mut facts: Vec<(String, String)> = phases.collect();
     for lane in run.timeline.lanes.iter().filter(|lane| lane.memory) {
-        let highest = lane.stretches.iter().map(|s| s.high).reduce(f64::max);
-        let last = lane.stretches.last().map(|s| s.high);
-        let Some((highest, last)) = highest.zip(last) else {
-            continue;
-        };
-        let text = format!(
-            "highest sample {} GiB, last {} GiB",
-            gib_text(highest),
-            gib_text(last)
-        );
-        facts.push((lane.label.clone(), text));
+        let samples = lane.stretches.iter().map(|s| s.high);
+        let highest = samples.clone().reduce(f64::max).map(gib_text);
+        if let Some((highest, last)) = highest.zip(samples.last().map(gib_text)) {
+            let text = format!("highest sample {highest} GiB, last {last} GiB");
+            facts.push((lane.label.clone(), text));
+        }
     }
     let reported = &p.vllm_internal_metrics;
     for (component, gib) in [
@@ -90,13 +83,10 @@ fn known_before_failure(at: ShownRun<'_>) -> Option<ContentBlock> {
         let text = gib.map(|gib| format!("{} GiB, reported by the engine", gib_text(gib)));
         facts.extend(text.map(|text| (component.display_label().to_owned(), text)));
     }
-    let id = if at.many {
-        format!("known_before_failure_{}", run.name)
-    } else {
-        "known_before_failure".into()
-    };
+    let name = at.many.then(|| format!("_{}", run.name));
+    let id = "known_before_failure".to_owned() + &name.unwrap_or_default();
     let grid = facts_grid(id, at.title("Known before the failure"), facts);
-    (!grid.rows.is_empty()).then_some(ContentBlock::Table(grid))
+    (!was_measured && !grid.rows.is_empty()).then_some(ContentBlock::Table(grid))
 }
 
 /// A document that was changed by hand.
@@ -109,22 +99,16 @@ fn torn(run: &ReportRun) -> Option<ContentBlock> {
 fn breakdown_bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
     let runs = &material.runs;
     let many = runs.len() > 1;
-    let known: Vec<&ReportRun> = (runs.iter())
-        .filter(|r| !r.profile.memory_breakdown.per_gpu.is_empty())
-        .collect();
+    let has_peak = |r: &&ReportRun| !r.profile.memory_breakdown.per_gpu.is_empty();
+    let known: Vec<&ReportRun> = runs.iter().filter(has_peak).collect();
     if known.is_empty() {
         return None;
     }
-    let devices: usize = known
-        .iter()
-        .map(|r| r.profile.memory_breakdown.per_gpu.len())
-        .sum();
+    let peaks = || known.iter().map(|r| &r.profile.memory_breakdown);
+    let devices: usize = peaks().map(|b| b.per_gpu.len()).sum();
     let by_device = devices <= MOST_BARS / 2 || !many;
-    let kinds: BTreeSet<Component> = (known.iter())
-        .flat_map(|r| &r.profile.memory_breakdown.components)
-        .map(|p| p.component)
-        .collect();
-    let kinds: Vec<Component> = kinds.into_iter().collect();
+    let kinds = peaks().flat_map(|b| &b.components).map(|p| p.component);
+    let kinds: Vec<Component> = kinds.collect::<BTreeSet<_>>().into_iter().collect();
     let (mut all, mut far) = (Vec::new(), None);
     for run in &known {
         let p = &run.profile;
@@ -137,11 +121,8 @@ fn breakdown_bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
         for d in &p.memory_breakdown.per_gpu {
             let facts = p.gpu_info.devices.iter().find(|f| f.index == d.gpu_id);
             let of = of_device(p, d.gpu_id);
-            let label = if many {
-                format!("{}, {of}", run.name)
-            } else {
-                of
-            };
+            let prefix = many.then(|| format!("{}, ", run.name));
+            let label = prefix.unwrap_or_default() + &of;
             let mut bar = bar(&mut figures, label, Some(d.gpu_id), &d.parts, &kinds);
             if let Some(total) = facts.and_then(|f| f.total_bytes) {
                 let words = format!("limit {} GiB", gib_text(to_gib(total)));
@@ -167,13 +148,10 @@ fn breakdown_bars(material: &Material, sources: &mut Sources) -> Option<Chart> {
         parts: parts.collect(),
         bars: all,
     });
-    Some(Chart::new_chart(
-        "breakdown",
-        "Memory at the peak",
-        join_sentences(notes),
-        words::simulated_parts(material).is_some(),
-        plot,
-    ))
+    let (id, title) = ("breakdown", "Memory at the peak");
+    let simulated = words::simulated_parts(material).is_some();
+    let note = join_sentences(notes);
+    Some(Chart::new_chart(id, title, note, simulated, plot))
 }
 
 fn bar(
@@ -203,57 +181,51 @@ fn bar(
 fn parts_table(figures: &mut SourcedFigures<'_>, at: ShownRun<'_>) -> Grid {
     let run = at.run;
     let b = &run.profile.memory_breakdown;
-    let devices: Vec<_> = match b.per_gpu.len() {
-        2..=MOST_COLUMNS => b.per_gpu.iter().collect(),
-        _ => Vec::new(),
+    let devices = match b.per_gpu.len() {
+        2..=MOST_COLUMNS => b.per_gpu.as_slice(),
+        _ => &[],
     };
     let mut columns = vec![
         column("part", "part"),
         number_column("GiB", "gib"),
         share_column("% of the peak", "percent"),
     ];
-    for d in &devices {
-        let of = of_device(&run.profile, d.gpu_id);
-        columns.push(number_column(
-            format!("{of}, GiB"),
-            &format!("device_{}_gib", d.gpu_id),
-        ));
-    }
+    columns.extend(devices.iter().map(|d| {
+        let title = format!("{}, GiB", of_device(&run.profile, d.gpu_id));
+        number_column(title, &format!("device_{}_gib", d.gpu_id))
+    }));
     columns.extend([
         column("how sure", "confidence"),
         column("rests on", "rests_on"),
         number_column("bytes", "bytes"),
     ]);
-    let mut rows = Vec::new();
-    let mut total = vec![TableCell::text_cell("Total at the peak")];
-    let bytes_of_total = match b.total_measured_bytes {
-        Some(bytes) => {
-            let id = figures.of_peak(None);
-            total.push(gib_cell(bytes as i64).from(id));
-            total.push(percent_cell(100.0).from(id));
-            TableCell::number_cell(bytes as f64, bytes.to_string()).from(id)
-        }
-        None => {
-            let why = reason_at_path(&run.profile, "memory_breakdown.total_measured_gb");
-            total.extend((0..2).map(|_| TableCell::missing_cell(&why)));
-            TableCell::missing_cell(why)
-        }
+    /// Bytes and percent with their source, or why they are unknown.
+    type PartFigures = Result<(i64, f64, SourceId), String>;
+    let row =
+        |name: TableCell, figures: PartFigures, on_devices: Vec<TableCell>, rests: [&str; 2]| {
+            let cells = match figures {
+                Ok((bytes, percent, id)) => {
+                    let exactly = TableCell::number_cell(bytes as f64, bytes.to_string());
+                    [gib_cell(bytes), percent_cell(percent), exactly].map(|cell| cell.from(id))
+                }
+                Err(why) => [(); 3].map(|()| TableCell::missing_cell(&why)),
+            };
+            let [gib, percent, bytes] = cells;
+            let [sure, rests_on] = rests.map(TableCell::text_cell);
+            let first = [name, gib, percent].into_iter().chain(on_devices);
+            first.chain([sure, rests_on, bytes]).collect()
+        };
+    let (total, sure) = match b.total_measured_bytes {
+        Some(bytes) => (Ok((bytes as i64, 100.0, figures.of_peak(None))), "measured"),
+        None => (Err(reason_at_path(&run.profile, TOTAL)), "unknown"),
     };
-    for d in &devices {
+    let on_devices = devices.iter().map(|d| {
         let id = figures.of_peak(Some(d.gpu_id));
-        total.push(gib_cell(d.peak_bytes as i64).from(id));
-    }
-    let sure = if b.total_measured_bytes.is_some() {
-        "measured"
-    } else {
-        "unknown"
-    };
-    total.extend([
-        TableCell::text_cell(sure),
-        TableCell::text_cell("readings of the devices"),
-        bytes_of_total,
-    ]);
-    rows.push(total);
+        gib_cell(d.peak_bytes as i64).from(id)
+    });
+    let on_devices = on_devices.collect();
+    let rests = [sure, "readings of the devices"];
+    let mut rows = vec![row("Total at the peak".into(), total, on_devices, rests)];
     let mut kinds: BTreeSet<Component> = b.components.iter().map(|p| p.component).collect();
     // Those that every engine has are shown even where they are unknown.
     kinds.extend([
@@ -268,30 +240,23 @@ fn parts_table(figures: &mut SourcedFigures<'_>, at: ShownRun<'_>) -> Grid {
             ..TableCell::text_cell(c.display_label())
         };
         let Some(known) = find_part(&run.profile, c) else {
-            let mut row = vec![name];
             let why = why_part(&run.profile, c);
-            row.extend((0..2 + devices.len()).map(|_| TableCell::missing_cell(&why)));
-            row.extend([TableCell::text_cell("unknown"), TableCell::text_cell("")]);
-            row.push(TableCell::missing_cell(why));
-            rows.push(row);
+            let on_devices = vec![TableCell::missing_cell(&why); devices.len()];
+            rows.push(row(name, Err(why), on_devices, ["unknown", ""]));
             continue;
         };
         let id = figures.of_part(None, known);
-        let mut row = vec![
-            name,
-            gib_cell(known.bytes).from(id),
-            percent_cell(known.percent).from(id),
-        ];
-        for d in &devices {
-            row.push(match d.parts.iter().find(|p| p.component == c) {
+        let on_devices = devices
+            .iter()
+            .map(|d| match d.parts.iter().find(|p| p.component == c) {
                 Some(part) => gib_cell(part.bytes).from(figures.of_part(Some(d.gpu_id), part)),
                 None => TableCell::missing_cell("no witness has it on this device"),
             });
-        }
-        row.push(TableCell::text_cell(confidence_level(&known.confidence.0)));
-        row.push(TableCell::text_cell(source_of_part(&run.profile, c)));
-        row.push(TableCell::number_cell(known.bytes as f64, known.bytes.to_string()).from(id));
-        rows.push(row);
+        let on_devices = on_devices.collect();
+        let source = source_of_part(&run.profile, c);
+        let rests = [confidence_level(&known.confidence.0), source.as_ref()];
+        let known = (known.bytes, known.percent, id);
+        rows.push(row(name, Ok(known), on_devices, rests));
     }
     Grid {
         id: at.id("parts"),
@@ -305,27 +270,24 @@ fn parts_table(figures: &mut SourcedFigures<'_>, at: ShownRun<'_>) -> Grid {
 fn overhead_text(at: ShownRun<'_>) -> String {
     let run = at.run;
     let b = &run.profile.memory_breakdown;
-    let parts: Vec<&str> = (b.components.iter())
-        .filter(|p| p.component.is_overhead() && p.bytes != 0)
-        .map(|p| p.component.display_label())
-        .collect();
+    let parts = b.components.iter();
+    let parts = parts.filter(|p| p.component.is_overhead() && p.bytes != 0);
+    let parts: Vec<&str> = parts.map(|p| p.component.display_label()).collect();
     let known = [b.model_weights_gb, b.kv_cache_gb, b.activations_gb];
     // The remainder holds whatever has no name.
-    let what = if known.iter().all(Option::is_some) {
+    let what = at.title(if known.iter().all(Option::is_some) {
         "Framework overhead"
     } else {
         "Overhead and unknown parts"
-    };
-    let what = at.title(what);
+    });
     match b.framework_overhead_gb.zip(b.overhead_percentage) {
-        Some((gib, percent)) => format!(
-            "{what}: {} GiB, {percent:.1} % of the peak: {}.",
-            gib_text(gib),
-            parts.join(", ")
-        ),
+        Some((gib, percent)) => {
+            let (gib, parts) = (gib_text(gib), parts.join(", "));
+            format!("{what}: {gib} GiB, {percent:.1} % of the peak: {parts}.")
+        }
         None => {
-            let path = "memory_breakdown.framework_overhead_gb";
-            format!("{what}: unknown: {}.", reason_at_path(&run.profile, path))
+            let why = reason_at_path(&run.profile, OVERHEAD);
+            format!("{what}: unknown: {why}.")
         }
     }
 }
@@ -336,14 +298,8 @@ fn pool_table(figures: &mut SourcedFigures<'_>, at: ShownRun<'_>) -> Grid {
     let m = &p.vllm_internal_metrics;
     let engine = "the engine's own word";
     let path = |key: &str| format!("vllm_internal_metrics.{key}");
-    let mut rows: Vec<Vec<TableCell>> = Vec::new();
-    let mut row = |label: &str, cell: TableCell, unit: String| {
-        rows.push(vec![
-            TableCell::text_cell(label),
-            cell,
-            TableCell::text_cell(unit),
-        ]);
-    };
+    let mut rows: Vec<(&str, TableCell, String)> = Vec::new();
+    let mut row = |label, cell, unit| rows.push((label, cell, unit));
     let mut cell = |title: &str, value: Option<f64>, key: &str| {
         figures.reported_cell(title, engine, (value, &path(key)))
     };
@@ -371,16 +327,12 @@ fn pool_table(figures: &mut SourcedFigures<'_>, at: ShownRun<'_>) -> Grid {
     // Host memory is committed at first touch: then less than the pool is in the peak.
     let touched = p.memory_breakdown.kv_cache_gb;
     let is_host = |d: &DeviceFacts| d.kind == DeviceKind::HostCgroup;
-    if let (true, Some(pool), Some(gib)) =
-        (p.gpu_info.devices.iter().any(is_host), reserved, touched)
-    {
+    let touched = touched.filter(|_| p.gpu_info.devices.iter().any(is_host));
+    if let Some((pool, gib)) = reserved.zip(touched) {
         if gib < pool * 0.95 {
             let known = TableCell::number_cell(gib, gib_text(gib));
-            row(
-                "Touched",
-                known,
-                "GiB: the rest was never written to".into(),
-            );
+            let unit = "GiB: the rest was never written to";
+            row("Touched", known, unit.into());
         }
     }
     let used = cell("KV in use, GiB", m.kv_cache_used_gb, "kv_cache_used_gb");
@@ -398,14 +350,9 @@ fn pool_table(figures: &mut SourcedFigures<'_>, at: ShownRun<'_>) -> Grid {
         let n = cell("Preemptions", count(m.preemptions), "preemptions");
         row("Preemptions", n, String::new());
     }
-    Grid {
-        id: at.id("kv_pool"),
-        caption: at.title("KV cache pool"),
-        columns: vec![
-            column("figure", "figure"),
-            number_column("value", "value"),
-            column("unit", "unit"),
-        ],
-        rows,
-    }
+    TableBuilder::of_items(&rows)
+        .words("figure", "figure", |(label, ..)| *label)
+        .figures("value", "value", |(_, cell, _)| cell.clone())
+        .words("unit", "unit", |(.., unit)| unit)
+        .grid(at.id("kv_pool"), at.title("KV cache pool"))
 }

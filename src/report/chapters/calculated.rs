@@ -8,8 +8,7 @@ use crate::compare::validate::{ItemRow, RunValidation, Validation};
 use crate::engine::facts::Severity;
 use crate::report::chart::{Bar, BarPart, Bars, Chart, ChartAxis, Plot, Scale, Segment};
 use crate::report::content::{
-    Chapter, ContentBlock, FigureSource, Grid, SourceId, TableCell, number_column, plain_note,
-    text_column as column,
+    Chapter, ContentBlock, FigureSource, Grid, SourceId, TableCell, plain_note,
 };
 use crate::report::figures::{cell_by, percent_text};
 use crate::report::layout::{counted_noun, grouped_count};
@@ -28,15 +27,14 @@ pub(super) fn write_calculated_chapter(material: &Material, sources: &mut Source
             continue;
         };
         if !compared(found) {
-            blocks.push(ContentBlock::Text(nothing(at, found)));
+            blocks.push(nothing(at, found).into());
             continue;
         }
         let simulated = words::simulated_parts(material).is_some();
         blocks.extend(calculated_bars(at, found, simulated, sources).map(ContentBlock::Chart));
         blocks.push(ContentBlock::Table(items_table(at, found, sources)));
         if !found.basis.is_empty() {
-            let text = format!("Calculated from: {}.", found.basis);
-            blocks.push(ContentBlock::Text(text));
+            blocks.push(format!("Calculated from: {}.", found.basis).into());
         }
     }
     if material.runs.len() > 1 && validations.iter().any(|v| compared(v)) {
@@ -45,22 +43,15 @@ pub(super) fn write_calculated_chapter(material: &Material, sources: &mut Source
         let advice = all.recommendations.into_iter();
         blocks.extend(advice.map(|text| plain_note(Severity::Info, text)));
     }
-    Chapter::of_parts(
-        "calculated",
-        "Measured against calculated",
-        Vec::new(),
-        blocks,
-    )
+    let title = "Measured against calculated";
+    Chapter::of_parts("calculated", title, Vec::new(), blocks)
 }
 
 /// Why nothing could be held against the measurement.
 fn nothing(at: ShownRun<'_>, found: &RunValidation) -> String {
     let why = found.items.iter().find_map(|r| r.unknown.as_deref());
-    format!(
-        "{}: nothing could be compared: {}.",
-        at.run.name,
-        why.unwrap_or("neither side has a figure")
-    )
+    let (name, why) = (&at.run.name, why.unwrap_or("neither side has a figure"));
+    format!("{name}: nothing could be compared: {why}.")
 }
 
 /// A figure of an item as people read it: GiB, or tokens.
@@ -72,56 +63,50 @@ fn format_item(item: Item, value: f64) -> (f64, String, &'static str) {
 }
 
 fn items_table(at: ShownRun<'_>, found: &RunValidation, sources: &mut Sources) -> Grid {
-    let rows = found.items.iter().map(|r| {
-        let why = || r.unknown.clone().unwrap_or_else(|| "not known".into());
-        let mut figure =
-            |value: Option<f64>,
-             source: fn(ShownRun, &RunValidation, &ItemRow, f64) -> FigureSource| {
-                let Some(value) = value.filter(|v| v.is_finite()) else {
-                    return TableCell::missing_cell(why());
-                };
-                let (number, text, _) = format_item(r.item, value);
-                let id = sources.note_source(source(at, found, r, value));
-                TableCell::number_cell(number, text).from(id)
-            };
-        let measured = figure(r.measured, of_measured);
-        let calculated = figure(r.calculated.map(|c| c as f64), of_calculated);
-        let off = TableCell {
-            source: calculated.source.filter(|_| r.error_pct.is_some()),
-            ..cell_by(r.error_pct, &why(), percent_text)
+    let why = |r: &ItemRow| r.unknown.clone().unwrap_or_else(|| "not known".into());
+    let mut figure = |r: &ItemRow, value: Option<f64>, source: SourceOfItem| {
+        let Some(value) = value.filter(|v| v.is_finite()) else {
+            return TableCell::missing_cell(why(r));
         };
-        let yes = |is: bool| if is { "yes" } else { "no" };
-        let no_band = "the calculation gives no band, or one side is unknown";
-        let grade = r.grade.map(|grade| {
-            let (word, percent) = (grade.display_label().to_lowercase(), r.tolerance_pct);
-            let within = yes(r.within_tolerance == Some(true));
-            format!("{word}, within {percent} %: {within}")
-        });
-        vec![
-            TableCell::text_cell(r.item.display_label()),
-            measured,
-            calculated,
-            TableCell::text_cell(format_item(r.item, 0.0).2),
-            off,
-            word_or_reason(grade, &why()),
-            word_or_reason(r.in_band.map(yes), no_band),
-        ]
+        let (number, text, _) = format_item(r.item, value);
+        let id = sources.note_source(source(at, found, r, value));
+        TableCell::number_cell(number, text).from(id)
+    };
+    let rows = found.items.iter().map(|r| {
+        let measured = figure(r, r.measured, of_measured);
+        let calculated = figure(r, r.calculated.map(|c| c as f64), of_calculated);
+        (r, measured, calculated)
     });
-    Grid {
-        id: at.id("against"),
-        caption: at.title("Per GPU, the one that has most"),
-        columns: vec![
-            column("item", "item"),
-            number_column("measured", "measured"),
-            number_column("calculated", "calculated"),
-            column("unit", "unit"),
-            number_column("off by, %", "error_percent"),
-            column("how good", "grade"),
-            column("measured is in the band", "in_band"),
-        ],
-        rows: rows.collect(),
-    }
+    let rows: Vec<(&ItemRow, TableCell, TableCell)> = rows.collect();
+    let yes = |is: bool| if is { "yes" } else { "no" };
+    let grade = |r: &ItemRow| {
+        let (word, percent) = (r.grade?.display_label().to_lowercase(), r.tolerance_pct);
+        let within = yes(r.within_tolerance == Some(true));
+        Some(format!("{word}, within {percent} %: {within}"))
+    };
+    let no_band = "the calculation gives no band, or one side is unknown";
+    TableBuilder::of_items(&rows)
+        .words("item", "item", |(r, ..)| r.item.display_label())
+        .figures("measured", "measured", |(_, cell, _)| cell.clone())
+        .figures("calculated", "calculated", |(.., cell)| cell.clone())
+        .words("unit", "unit", |(r, ..)| format_item(r.item, 0.0).2)
+        .figures("off by, %", "error_percent", |(r, _, calculated)| {
+            TableCell {
+                source: calculated.source.filter(|_| r.error_pct.is_some()),
+                ..cell_by(r.error_pct, &why(r), percent_text)
+            }
+        })
+        .cells("how good", "grade", |(r, ..)| {
+            word_or_reason(grade(r), &why(r))
+        })
+        .cells("measured is in the band", "in_band", |(r, ..)| {
+            word_or_reason(r.in_band.map(yes), no_band)
+        })
+        .grid(at.id("against"), at.title("Per GPU, the one that has most"))
 }
+
+/// Makes the source of an item's figure.
+type SourceOfItem = fn(ShownRun, &RunValidation, &ItemRow, f64) -> FigureSource;
 
 fn of_measured(at: ShownRun<'_>, _: &RunValidation, r: &ItemRow, value: f64) -> FigureSource {
     let (_, text, unit) = format_item(r.item, value);
@@ -133,21 +118,19 @@ fn of_measured(at: ShownRun<'_>, _: &RunValidation, r: &ItemRow, value: f64) -> 
 
 fn of_calculated(at: ShownRun<'_>, found: &RunValidation, r: &ItemRow, value: f64) -> FigureSource {
     let (_, text, unit) = format_item(r.item, value);
-    let title = format!("{}, calculated", r.item.display_label());
+    let title = at.title(&format!("{}, calculated", r.item.display_label()));
     let quote = format!(
         "calculated from {}; `plimsoll estimate --explain` shows the formula",
         found.basis
     );
     FigureSource {
         confidence: Some("high_calculated".into()),
-        ..FigureSource::of_one(
-            at.title(&title),
-            format!("{text} {unit}"),
-            "the estimator",
-            quote,
-        )
+        ..FigureSource::of_one(title, format!("{text} {unit}"), "the estimator", quote)
     }
 }
+
+/// The two bars of an item.
+const SIDES: [&str; 2] = ["measured", "calculated"];
 
 /// Two bars an item: what was measured above what was calculated.
 fn calculated_bars(
@@ -161,51 +144,41 @@ fn calculated_bars(
         let Some((measured, calculated)) = r.measured.zip(r.calculated) else {
             continue;
         };
-        let mut bar = |word: &str, part: usize, value: f64, source: FigureSource| {
+        let sides: [(f64, SourceOfItem); 2] =
+            [(measured, of_measured), (calculated as f64, of_calculated)];
+        for (part, (value, source)) in sides.into_iter().enumerate() {
             all.push(Bar {
-                label: format!("{}, {word}", r.item.display_label()),
+                label: format!("{}, {}", r.item.display_label(), SIDES[part]),
                 segments: vec![Segment {
                     part,
                     value: value / GIB,
-                    source: Some(sources.note_source(source)),
+                    source: Some(sources.note_source(source(at, found, r, value))),
                     ..Segment::default()
                 }],
                 ..Bar::default()
             });
-        };
-        let calculated = calculated as f64;
-        bar("measured", 0, measured, of_measured(at, found, r, measured));
-        bar(
-            "calculated",
-            1,
-            calculated,
-            of_calculated(at, found, r, calculated),
-        );
+        }
     }
-    let bars = Bars {
+    if all.is_empty() {
+        return None;
+    }
+    let plot = Plot::Bars(Bars {
         axis: ChartAxis::new_axis("per GPU", "GiB", Scale::FromZero),
-        parts: ["measured", "calculated"].map(BarPart::plain_part).into(),
+        parts: SIDES.map(BarPart::plain_part).into(),
         bars: all,
-    };
-    (!bars.bars.is_empty()).then(|| {
-        let note = Some("Items that only one side knows have no bars.".into());
-        let title = at.title("Measured against calculated");
-        Chart::new_chart(
-            at.id("measured_calculated"),
-            title,
-            note,
-            simulated,
-            Plot::Bars(bars),
-        )
-    })
+    });
+    let note = Some("Items that only one side knows have no bars.".into());
+    let (id, title) = (
+        at.id("measured_calculated"),
+        at.title("Measured against calculated"),
+    );
+    Some(Chart::new_chart(id, title, note, simulated, plot))
 }
 
 /// How far off the items are over the runs of each group.
 fn groups(all: &Validation, sources: &mut Sources) -> Grid {
-    let items = all
-        .groups
-        .iter()
-        .flat_map(|g| g.items.iter().map(move |i| (g, i)));
+    let groups = all.groups.iter();
+    let items = groups.flat_map(|g| g.items.iter().map(move |i| (g, i)));
     let rows = items.map(|(group, item)| {
         let name = match group.by.as_str() {
             "all" => "all runs".to_owned(),

@@ -4,7 +4,7 @@ use super::Sources;
 use crate::compare::settings;
 use crate::engine::facts::Severity;
 use crate::report::content::{Chapter, ContentBlock, Grid, listing_block, note_block};
-use crate::report::layout::{count_words, counted_noun};
+use crate::report::layout::{count_words, counted_noun, join_first};
 use crate::report::material::{Material, ReportRun};
 use crate::report::tables::{TableBuilder, word_or_reason};
 use std::collections::BTreeSet;
@@ -30,14 +30,11 @@ pub(super) fn write_configuration_chapter(material: &Material, _: &mut Sources) 
 /// The settings that are not in force as asked for.
 fn note_differences(run: &ReportRun) -> Option<ContentBlock> {
     let differences = &run.profile.configuration.differences;
-    let each: Vec<String> = (differences.iter())
-        .map(|d| {
-            format!(
-                "{}: asked for {}, in force {}",
-                d.setting, d.requested, d.effective
-            )
-        })
-        .collect();
+    let each = differences.iter().map(|d| {
+        let (asked, in_force) = (&d.requested, &d.effective);
+        format!("{}: asked for {asked}, in force {in_force}", d.setting)
+    });
+    let each: Vec<String> = each.collect();
     let n = counted_noun(each.len(), "setting");
     let message = format!("{n} not in force as asked for: {}", each.join("; "));
     (!each.is_empty()).then(|| note_block(Severity::Warning, "settings_differ", message))
@@ -67,8 +64,7 @@ fn write_run_settings(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
             } else {
                 "that was asked for was used (see the findings)"
             };
-            let text = format!("No setting {asked}, and the engine reported none.");
-            ContentBlock::Text(text)
+            format!("No setting {asked}, and the engine reported none.").into()
         }
     });
     let container = &run.profile.metadata.container;
@@ -91,14 +87,12 @@ fn write_run_settings(blocks: &mut Vec<ContentBlock>, run: &ReportRun) {
 
 /// Settings of several runs: what differs first, then what all have.
 fn side_by_side(runs: &[ReportRun]) -> Grid {
-    let all: Vec<settings::ProfileSettings> = runs
-        .iter()
+    let all = runs.iter();
+    let all: Vec<settings::ProfileSettings> = all
         .map(|r| settings::settings_of_profile(&r.profile))
         .collect();
-    let mut names: Vec<&String> = (all.iter().flat_map(|s| s.keys()))
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect();
+    let names: BTreeSet<&String> = all.iter().flat_map(|s| s.keys()).collect();
+    let mut names: Vec<&String> = names.into_iter().collect();
     let differs = |name: &str| {
         let mut values = all.iter().map(|s| s.get(name));
         let one = values.next();
@@ -128,11 +122,8 @@ fn distinct_values(all: &[settings::ProfileSettings], name: &str) -> String {
     if let [(value, _)] = sorted.as_slice() {
         return (*value).to_owned();
     }
-    let mut shown: Vec<String> = (sorted.iter().take(NAMED))
-        .map(|(value, n)| format!("{value} ({n})"))
-        .collect();
-    if sorted.len() > NAMED {
-        shown.push(format!("{} other values", sorted.len() - NAMED));
-    }
-    shown.join(", ")
+    let word = |(value, n): &(&str, usize)| format!("{value} ({n})");
+    join_first(&sorted, NAMED, ", ", word, |n| {
+        format!(", {n} other values")
+    })
 }

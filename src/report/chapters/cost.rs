@@ -2,8 +2,8 @@
 
 use super::Sources;
 use super::figures::{SourcedFigures, reason_at_path};
-use super::words;
-use super::words::tokens_unit;
+use super::summary::{BENCH, TOKENS};
+use super::words::{self, tokens_unit};
 use crate::capture::DeviceKind;
 use crate::engine::facts::Severity;
 use crate::profile::Profile;
@@ -11,7 +11,7 @@ use crate::report::content::{
     Chapter, ContentBlock, FigureSource, Grid, TableCell, note_block, number_column,
     text_column as column,
 };
-use crate::report::layout::{format_figure, unsigned_zero};
+use crate::report::layout::{format_figure, unsigned_zero, with_unit};
 use crate::report::material::Material;
 
 pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> Vec<Chapter> {
@@ -20,17 +20,10 @@ pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> 
     };
     if material.runs.is_empty() {
         let text = "No cost: it needs profiles, and only other documents were given. Name the folder with the profiles, too.";
-        return vec![Chapter::of_blocks(
-            "cost",
-            "Cost",
-            vec![ContentBlock::Text(text.into())],
-        )];
+        return vec![Chapter::of_blocks("cost", "Cost", vec![text.into()])];
     }
     let many = material.runs.len() > 1;
-    let money = |what: &str| match material.currency.as_str() {
-        "" => what.to_owned(),
-        currency => format!("{what}, {currency}"),
-    };
+    let money = |what: &str| with_unit(what, &material.currency);
     let mut blocks = Vec::new();
     if let Some(what) = words::simulated_parts(material) {
         let text = format!("{what}: such a cost does not describe a real deployment");
@@ -55,7 +48,7 @@ pub(super) fn write_cost_chapter(material: &Material, sources: &mut Sources) -> 
         rows: rows.collect(),
     }));
     let text = "The price is for whole GPUs during the load; a load that does not fill the engine makes tokens expensive.";
-    blocks.push(ContentBlock::Text(text.into()));
+    blocks.push(text.into());
     Chapter::of_parts("cost", "Cost", blocks, Vec::new())
 }
 
@@ -77,11 +70,8 @@ fn cost_row(figures: &mut SourcedFigures<'_>, price: f64) -> Vec<TableCell> {
         Some(_) => Err("no token came".to_owned()),
         None => Err(reason_at_path(p, path)),
     };
-    let (tokens_path, requests_path) = (
-        "latency_stats.tokens_per_second",
-        "latency_stats.requests_per_second",
-    );
-    let tokens = positive(stats.and_then(|s| s.tokens_per_second), tokens_path);
+    let requests_path = "latency_stats.requests_per_second";
+    let tokens = positive(stats.and_then(|s| s.tokens_per_second), TOKENS);
     let requests = positive(stats.and_then(|s| s.requests_per_second), requests_path);
     let gpus = billed_gpus(p);
     let given = figures.sources.note_source(FigureSource::of_one(
@@ -93,20 +83,14 @@ fn cost_row(figures: &mut SourcedFigures<'_>, price: f64) -> Vec<TableCell> {
     let counted = match &gpus {
         Ok(n) => {
             let text = n.to_string();
-            let id = figures.of_key(
-                ("GPUs", text.clone()),
-                "measured devices",
-                (words::devices_label(p), "gpu_info.devices"),
-            );
+            let quote = (words::devices_label(p), "gpu_info.devices");
+            let id = figures.of_key(("GPUs", text.clone()), "measured devices", quote);
             TableCell::number_cell(*n, text).from(id)
         }
         Err(why) => TableCell::missing_cell(why),
     };
-    let rate = figures.reported_cell(
-        "tokens/s",
-        "the bench's result",
-        (tokens.as_ref().ok().copied(), tokens_path),
-    );
+    let rate = (tokens.as_ref().ok().copied(), TOKENS);
+    let rate = figures.reported_cell("tokens/s", BENCH, rate);
     let mut cost = |title: &str, rate: &Result<f64, String>, each: f64, path: &str| {
         let (gpus, rate) = match (&gpus, rate) {
             (Ok(gpus), Ok(rate)) => (*gpus, *rate),
@@ -117,26 +101,18 @@ fn cost_row(figures: &mut SourcedFigures<'_>, price: f64) -> Vec<TableCell> {
             return TableCell::missing_cell("the number is too large");
         }
         let text = money_text(cost);
-        let id = figures.of_key(
-            (title, text.clone()),
-            "calculated",
-            (
-                format!(
-                    "{price} × {gpus} ÷ ({} × 3600) × {each}",
-                    format_figure(rate)
-                ),
-                path,
-            ),
-        );
+        let rate = format_figure(rate);
+        let formula = format!("{price} × {gpus} ÷ ({rate} × 3600) × {each}");
+        let id = figures.of_key((title, text.clone()), "calculated", (formula, path));
         TableCell::number_cell(cost, text).from(id)
     };
     vec![
-        TableCell::text_cell(&run.name),
+        (&run.name).into(),
         TableCell::number_cell(price, price.to_string()).from(given),
         counted,
         rate,
-        TableCell::text_cell(tokens_unit(p)),
-        cost("Cost per million tokens", &tokens, 1e6, tokens_path),
+        tokens_unit(p).into(),
+        cost("Cost per million tokens", &tokens, 1e6, TOKENS),
         cost("Cost per 1000 requests", &requests, 1e3, requests_path),
     ]
 }

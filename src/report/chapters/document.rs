@@ -55,20 +55,15 @@ pub(super) fn read_document<T: Serialize + DeserializeOwned + Default>(document:
         Ok(Value::Object(defaults)) => defaults,
         _ => return T::default(),
     };
-    let given = || document.as_object().into_iter().flatten();
-    let mut fields = defaults.clone();
-    fields.extend(given().map(|(name, value)| (name.clone(), value.clone())));
-    if let Ok(whole) = serde_json::from_value(Value::Object(fields)) {
-        return whole;
-    }
-    let fields = given().filter(|(name, value)| {
-        let mut alone = defaults.clone();
-        alone.insert((*name).clone(), (*value).clone());
-        serde_json::from_value::<T>(Value::Object(alone)).is_ok()
-    });
-    let fields = fields.map(|(name, value)| (name.clone(), value.clone()));
-    let fields: Vec<(String, Value)> = fields.collect();
-    let mut known = defaults;
-    known.extend(fields);
-    serde_json::from_value(Value::Object(known)).unwrap_or_default()
+    let with = |given: &[(&String, &Value)]| {
+        let given = given.iter();
+        let mut fields = defaults.clone();
+        fields.extend(given.map(|(name, value)| ((*name).clone(), (*value).clone())));
+        serde_json::from_value::<T>(Value::Object(fields))
+    };
+    let mut given: Vec<(&String, &Value)> = document.as_object().into_iter().flatten().collect();
+    with(&given).unwrap_or_else(|_| {
+        given.retain(|field| with(&[*field]).is_ok());
+        with(&given).unwrap_or_default()
+    })
 }

@@ -2,13 +2,12 @@
 
 use super::Sources;
 use super::document::{list_at, read_document};
-use super::words::engine_words;
+use super::words::{describe_begin, engine_words};
 use crate::engine::facts::Severity;
 use crate::experiment::{Experiment, ExperimentKind, ExperimentLevel, LevelState, RequestedLoad};
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::{Chapter, ContentBlock, Grid, TableCell, note_block};
-use crate::report::figures::cell_by;
-use crate::report::layout::{capitalize_first, counted_noun, format_moment};
+use crate::report::layout::{capitalize_first, counted_noun};
 use crate::report::material::{Material, StoredDocument};
 use crate::report::tables::{ItemFigure, TableBuilder, format_in_unit};
 use crate::units::to_gib;
@@ -99,13 +98,10 @@ fn experiment_blocks(stored: &StoredDocument, id: &str, several: bool) -> Vec<Co
     let kind = kind.and_then(|kind| ExperimentKind::deserialize(kind).ok());
     let across = kind.map_or("level", ExperimentKind::axis_label);
     let levels = &experiment.levels;
-    let mut blocks = vec![ContentBlock::Text(what(experiment, across))];
+    let mut blocks: Vec<ContentBlock> = vec![what(experiment, across).into()];
     if experiment.interrupted {
-        blocks.push(note_block(
-            Severity::Warning,
-            "interrupted",
-            "it was stopped before its end",
-        ));
+        let text = "it was stopped before its end";
+        blocks.push(note_block(Severity::Warning, "interrupted", text));
     }
     blocks.extend(experiment.readings.iter().cloned().map(ContentBlock::Text));
     let notes = experiment.notes.iter().cloned();
@@ -114,54 +110,42 @@ fn experiment_blocks(stored: &StoredDocument, id: &str, several: bool) -> Vec<Co
     let lacking = asked.filter(|(_, f)| levels.iter().all(|l| level_value(l, f).is_none()));
     blocks.extend(lacking.filter_map(|(key, figure)| {
         let why = experiment.reason_for_figure(key)?;
-        let text = format!("Not measured: {}: {why}.", figure.title);
-        Some(ContentBlock::Text(text))
+        Some(format!("Not measured: {}: {why}.", figure.title).into())
     }));
     let word = kind.map_or("level", ExperimentKind::axis_word);
-    let prefix = if several {
-        format!("{id}_")
-    } else {
-        String::new()
-    };
+    let prefix = several.then(|| format!("{id}_")).unwrap_or_default();
     // Of a latency its 95th percentile is what a limit is set for; where it is not known, its mean.
     let latencies = LATENCY.chunks(2).filter_map(|pair| {
         let known = |(_, f): &&LevelFigure| levels.iter().any(|l| level_value(l, f).is_some());
         pair.iter().rev().find(known).or(pair.last())
     });
+    let speeds = THROUGHPUT.iter().collect();
     let pictures: [(&str, &str, Vec<&LevelFigure>); 4] = [
         ("fig1_mem", "memory", MEMORY.iter().collect()),
-        (
-            "fig2_tps",
-            "generated tokens per second",
-            THROUGHPUT.iter().collect(),
-        ),
+        ("fig2_tps", "generated tokens per second", speeds),
         ("fig3_latency", "latency", latencies.collect()),
         ("fig4_itl", "time between tokens", ITL.iter().collect()),
     ];
     let joined = kind != Some(ExperimentKind::Mixed);
     for (fig, title, figures) in pictures {
-        let chart = level_curves(levels, joined, across, title, &figures);
-        blocks.extend(chart.map(|plot| {
-            ContentBlock::Chart(Chart::new_chart(
-                format!("{prefix}{fig}_vs_{word}"),
-                format!("{} over {across}", capitalize_first(title)),
-                not_drawn(levels),
-                experiment.simulated,
-                Plot::Curves(plot),
-            ))
-        }));
+        let Some(plot) = level_curves(levels, joined, across, title, &figures) else {
+            continue;
+        };
+        let id = format!("{prefix}{fig}_vs_{word}");
+        let title = format!("{} over {across}", capitalize_first(title));
+        let (note, plot) = (not_drawn(levels), Plot::Curves(plot));
+        let chart = Chart::new_chart(id, title, note, experiment.simulated, plot);
+        blocks.push(ContentBlock::Chart(chart));
     }
     blocks.push(ContentBlock::Table(levels_table(experiment, across, id)));
     blocks
 }
 
 fn what(experiment: &Experiment, across: &str) -> String {
-    let engine = experiment.engine.as_deref();
+    let name = experiment.engine.as_deref();
     let version = experiment.engine_version.as_deref();
-    let engine = engine_words(
-        engine.unwrap_or_default(),
-        version.filter(|_| engine.is_some()),
-    );
+    let version = version.filter(|_| name.is_some());
+    let engine = engine_words(name.unwrap_or_default(), version);
     let model = match experiment.model.as_str() {
         "" => "an unknown model",
         model => model,
@@ -170,11 +154,9 @@ fn what(experiment: &Experiment, across: &str) -> String {
     let done = experiment.completed_levels().count();
     let memory = experiment.memory_of.iter();
     let memory = memory.map(|of| format!("; memory is {of}"));
-    let began = match experiment.timestamp.as_str() {
-        "" => None,
-        began => Some(format!("; begun {}", format_moment(began))),
-    };
-    let rest: String = memory.chain(began).collect();
+    let rest: String = memory
+        .chain(describe_begin(&experiment.timestamp))
+        .collect();
     format!("{model} on {engine}: {across} varied over {levels}, {done} measured{rest}.")
 }
 
@@ -215,18 +197,14 @@ fn level_curves(
 /// The levels that a picture lacks.
 fn not_drawn(levels: &[ExperimentLevel]) -> Option<String> {
     let lost = levels.iter().filter(|l| l.state != LevelState::Done);
-    let lost: Vec<String> = lost
-        .map(|l| {
-            let cause = l.cause.as_ref().map(|c| format!(": {}", readable(c)));
-            let cause = cause.unwrap_or_default();
-            format!("{} ({}{cause})", l.name, l.state.as_str())
-        })
-        .collect();
+    let lost = lost.map(|l| {
+        let cause = l.cause.as_ref();
+        let cause = cause.map(|c| format!(": {}", c.replace('_', " ")));
+        let cause = cause.unwrap_or_default();
+        format!("{} ({}{cause})", l.name, l.state.as_str())
+    });
+    let lost: Vec<String> = lost.collect();
     (!lost.is_empty()).then(|| format!("Levels without figures: {}.", lost.join(", ")))
-}
-
-fn readable(word: &str) -> String {
-    word.replace('_', " ")
 }
 
 fn levels_table(experiment: &Experiment, across: &str, id: &str) -> Grid {
@@ -241,17 +219,16 @@ fn levels_table(experiment: &Experiment, across: &str, id: &str) -> Grid {
     table = table
         .words("state", "state", |l| l.state.as_str())
         .words("cause", "cause", |l| {
-            readable(l.cause.as_deref().unwrap_or_default())
+            l.cause.as_deref().unwrap_or_default().replace('_', " ")
         });
-    for (key, f) in
-        all_figures().filter(|(_, f)| levels.iter().any(|l| level_value(l, f).is_some()))
-    {
+    let is_known = |(_, f): &&LevelFigure| levels.iter().any(|l| level_value(l, f).is_some());
+    for (key, f) in all_figures().filter(is_known) {
         table = table.column(f.table_column(), |l| {
             let why = match l.state {
                 LevelState::Done => experiment.reason_for_figure(key).unwrap_or("not measured"),
                 _ => "the level was not measured",
             };
-            cell_by(level_value(l, f), why, |v| format_in_unit(v, f.unit))
+            f.table_cell(level_value(l, f), why)
         });
     }
     table

@@ -1,11 +1,11 @@
-//! Figures as cells, each with its source or the reason why there is none.
+//! Figures as cells, each with its source or the reason why there is none; and where the words of a source stand: a line
+//! of the log, a reply, the second of a sample.
 
 use super::Sources;
-use super::places::{moment_of_peak, of_device, place_of_evidence};
 use crate::breakdown::{Component, EvidenceSource, Part};
 use crate::compare::subject::source_word;
 use crate::experiment::reason_on_path;
-use crate::profile::Profile;
+use crate::profile::{Profile, device_label};
 use crate::report::content::{FigureSource, SourceDetail, SourceId, TableCell};
 use crate::report::layout::{format_figure, grouped_count, unsigned_zero};
 use crate::report::material::ReportRun;
@@ -42,6 +42,11 @@ pub(super) fn reason_at_path(profile: &Profile, path: &str) -> String {
     why.unwrap_or_else(|| "not in the profile".into())
 }
 
+/// The path of the peak in the profile.
+pub(super) const TOTAL: &str = "memory_breakdown.total_measured_gb";
+/// The path of the overhead.
+pub(super) const OVERHEAD: &str = "memory_breakdown.framework_overhead_gb";
+
 /// The path of a part in the profile.
 fn path(component: Component) -> &'static str {
     match component {
@@ -49,14 +54,14 @@ fn path(component: Component) -> &'static str {
         Component::ModelWeights => "memory_breakdown.model_weights_gb",
         Component::KvCache => "memory_breakdown.kv_cache_gb",
         Component::Activations => "memory_breakdown.activations_gb",
-        _ => "memory_breakdown.framework_overhead_gb",
+        _ => OVERHEAD,
     }
 }
 
 /// Why a part of the peak is unknown.
 pub(super) fn why_part(profile: &Profile, component: Component) -> String {
     match profile.memory_breakdown.total_measured_bytes {
-        None => reason_at_path(profile, "memory_breakdown.total_measured_gb"),
+        None => reason_at_path(profile, TOTAL),
         Some(_) => reason_at_path(profile, path(component)),
     }
 }
@@ -99,29 +104,23 @@ impl SourcedFigures<'_> {
     }
 
     fn title(&self, title: String) -> String {
-        if self.many {
-            format!("{title}, {}", self.run.name)
-        } else {
-            title
-        }
+        let name = self.many.then(|| format!(", {}", self.run.name));
+        title + &name.unwrap_or_default()
     }
 
     /// Notes the source of a part, on one device or over all.
     pub(super) fn of_part(&mut self, gpu: Option<u32>, part: &Part) -> SourceId {
         let (run, profile) = (self.run, &self.run.profile);
         let component = part.component;
-        let mut witnesses: Vec<SourceDetail> = (profile.evidence.iter())
-            .filter(|e| e.component == component && gpu.is_none_or(|g| g == e.gpu_id))
+        let several = profile.gpu_info.devices.len() > 1;
+        let own = profile.evidence.iter();
+        let own = own.filter(|e| e.component == component && gpu.is_none_or(|g| g == e.gpu_id));
+        let mut witnesses: Vec<SourceDetail> = own
             .map(|e| {
-                let on = gpu.is_none() && profile.gpu_info.devices.len() > 1;
-                let value = bytes_and_gib(e.bytes);
+                let on = (several && gpu.is_none()).then(|| of_device(profile, e.gpu_id) + ": ");
                 SourceDetail {
                     kind: source_word(e.source).into(),
-                    value: if on {
-                        format!("{}: {value}", of_device(profile, e.gpu_id))
-                    } else {
-                        value
-                    },
+                    value: on.unwrap_or_default() + &bytes_and_gib(e.bytes),
                     quote: e.quote.clone(),
                     place: place_of_evidence(run, component, e.source, &e.quote),
                     used: e.used,
@@ -130,20 +129,18 @@ impl SourcedFigures<'_> {
             .collect();
         witnesses.sort_by_key(|w| !w.used);
         if !witnesses.iter().any(|w| w.used) {
-            witnesses.insert(
-                0,
-                SourceDetail {
-                    kind: source_word(EvidenceSource::Residual).into(),
-                    value: bytes_and_gib(part.bytes),
-                    quote: "the peak minus all known parts".into(),
-                    place: moment_of_peak(profile, Component::Unexplained),
-                    used: true,
-                },
-            );
+            let residual = SourceDetail {
+                kind: source_word(EvidenceSource::Residual).into(),
+                value: bytes_and_gib(part.bytes),
+                quote: "the peak minus all known parts".into(),
+                place: moment_of_peak(profile, Component::Unexplained),
+                used: true,
+            };
+            witnesses.insert(0, residual);
         }
         let mut title = component.display_label().to_owned();
-        if let Some(gpu) = gpu.filter(|_| profile.gpu_info.devices.len() > 1) {
-            title.push_str(&format!(", {}", of_device(profile, gpu)));
+        if let Some(gpu) = gpu.filter(|_| several) {
+            title += &format!(", {}", of_device(profile, gpu));
         }
         self.noted(FigureSource {
             title: self.title(title),
@@ -162,13 +159,10 @@ impl SourcedFigures<'_> {
             None => profile.memory_breakdown.total_measured_bytes.unwrap_or(0),
             Some(_) => chosen().map(|d| d.peak_bytes).fold(0, u64::saturating_add),
         };
+        let value = |gpu, bytes| format!("{}: {}", of_device(profile, gpu), bytes_and_gib(bytes));
         let witnesses = chosen().map(|d| SourceDetail {
             kind: source_word(EvidenceSource::MeasuredDelta).into(),
-            value: format!(
-                "{}: {}",
-                of_device(profile, d.gpu_id),
-                bytes_and_gib(d.peak_bytes as i64)
-            ),
+            value: value(d.gpu_id, d.peak_bytes as i64),
             quote: d.peak_source.describe_witness().into(),
             place: moment_of_peak(profile, Component::Unexplained),
             used: true,
@@ -177,13 +171,12 @@ impl SourcedFigures<'_> {
             Some(gpu) => format!("Peak, {}", of_device(profile, gpu)),
             None => "Peak".into(),
         };
-        let source = FigureSource {
+        self.noted(FigureSource {
             title: self.title(title),
             value: bytes_and_gib(bytes as i64),
             confidence: Some("measured".into()),
             witnesses: witnesses.collect(),
-        };
-        self.noted(source)
+        })
     }
 
     /// Notes a figure that one key of the profile holds, as reported.
@@ -212,30 +205,24 @@ impl SourcedFigures<'_> {
     pub(super) fn peak_cell(&mut self) -> TableCell {
         match self.run.profile.memory_breakdown.total_measured_bytes {
             Some(bytes) => gib_cell(bytes as i64).from(self.of_peak(None)),
-            None => TableCell::missing_cell(reason_at_path(
-                &self.run.profile,
-                "memory_breakdown.total_measured_gb",
-            )),
+            None => TableCell::missing_cell(reason_at_path(&self.run.profile, TOTAL)),
         }
     }
 
     /// All that is neither baseline nor weights, KV or activations, as a cell in GiB.
     pub(super) fn overhead_cell(&mut self) -> TableCell {
         let b = &self.run.profile.memory_breakdown;
-        let path = "memory_breakdown.framework_overhead_gb";
         let Some(gib) = b.framework_overhead_gb else {
-            return TableCell::missing_cell(reason_at_path(&self.run.profile, path));
+            return TableCell::missing_cell(reason_at_path(&self.run.profile, OVERHEAD));
         };
         let bytes = (gib * GIB).round() as i64;
         let parts: Vec<String> = (b.components.iter())
             .filter(|p| p.component.is_overhead())
             .map(|p| format!("{} {}", p.component.display_label(), gib_text(p.gb)))
             .collect();
-        let id = self.of_key(
-            ("Framework overhead", bytes_and_gib(bytes)),
-            source_word(EvidenceSource::Residual),
-            (format!("GiB: {}", parts.join(" + ")), path),
-        );
+        let quote = (format!("GiB: {}", parts.join(" + ")), OVERHEAD);
+        let kind = source_word(EvidenceSource::Residual);
+        let id = self.of_key(("Framework overhead", bytes_and_gib(bytes)), kind, quote);
         gib_cell(bytes).from(id)
     }
 
@@ -254,11 +241,58 @@ impl SourcedFigures<'_> {
         } else {
             format_figure(value)
         };
-        let id = self.of_key(
-            (title, text.clone()),
-            kind,
-            (format!("{title}: {value}"), path),
-        );
+        let quote = (format!("{title}: {value}"), path);
+        let id = self.of_key((title, text.clone()), kind, quote);
         TableCell::number_cell(value, text).from(id)
     }
+}
+
+/// A device of a run, in words.
+pub(super) fn of_device(profile: &Profile, gpu: u32) -> String {
+    let devices = &profile.gpu_info.devices;
+    match devices.iter().find(|d| d.index == gpu) {
+        Some(facts) => device_label(facts),
+        None => format!("device {gpu}"),
+    }
+}
+
+/// Where the words of a witness stand.
+fn place_of_evidence(
+    run: &ReportRun,
+    component: Component,
+    source: EvidenceSource,
+    quote: &str,
+) -> Option<String> {
+    use EvidenceSource::{MeasuredDelta, MeasuredShared, Residual};
+    if matches!(source, MeasuredDelta | MeasuredShared | Residual) {
+        return stretch(run, component).or_else(|| moment_of_peak(&run.profile, component));
+    }
+    // Two lines may stand behind one figure.
+    let places = quote.split(" | ").filter_map(|part| run.places.get(part));
+    let places: Vec<&str> = places.map(String::as_str).collect();
+    (!places.is_empty()).then(|| places.join(" and "))
+}
+
+/// The phase over which a part grew, where the timeline has it.
+fn stretch(run: &ReportRun, component: Component) -> Option<String> {
+    let label = match component {
+        Component::ModelWeights => "weights",
+        Component::KvCache => "KV pool",
+        Component::CudaGraphs => "CUDA graphs",
+        _ => return None,
+    };
+    let phase = run.timeline.phases.iter().find(|p| p.label == label)?;
+    let (from, to) = (phase.from_s, phase.to_s);
+    Some(format!("samples, seconds {from:.3} to {to:.3}"))
+}
+
+/// The second of the sample that a measured part rests on.
+fn moment_of_peak(profile: &Profile, component: Component) -> Option<String> {
+    let points = &profile.memory_measurements;
+    let point = match component {
+        Component::Baseline | Component::Runtime => points.baseline.as_ref(),
+        Component::WarmupGrowth => points.post_warmup.as_ref(),
+        _ => points.peak.as_ref(),
+    }?;
+    Some(format!("samples, second {:.3}", point.at_ns as f64 / 1e9))
 }

@@ -3,7 +3,7 @@
 use super::Sources;
 use crate::engine::facts::{Finding, Severity};
 use crate::report::content::{Chapter, ContentBlock, Note, plain_note};
-use crate::report::layout::counted_noun;
+use crate::report::layout::{counted_noun, join_first};
 use crate::report::material::Material;
 
 /// Findings that are shown; a log of hundreds of runs has more.
@@ -25,27 +25,18 @@ pub(super) fn write_findings_chapter(material: &Material, _: &mut Sources) -> Ve
             if at == all.len() {
                 all.push((finding, Vec::new()));
             }
-            if let Some((_, runs)) = all.get_mut(at) {
-                runs.push(&run.name);
-            }
+            all[at].1.push(&run.name);
         }
     }
     all.sort_by_key(|(finding, _)| std::cmp::Reverse(finding.severity));
     let left = all.len().saturating_sub(MOST);
     let many = material.runs.len() > 1;
     let notes = all.into_iter().take(MOST).map(|(finding, runs)| {
+        let of = many.then(|| name_runs(&runs, material.runs.len()) + ": ");
         ContentBlock::Note(Note {
             severity: finding.severity,
             code: Some(finding.code.clone()),
-            message: if many {
-                format!(
-                    "{}: {}",
-                    name_runs(&runs, material.runs.len()),
-                    finding.message
-                )
-            } else {
-                finding.message.clone()
-            },
+            message: of.unwrap_or_default() + &finding.message,
             quote: finding.quote.clone(),
         })
     });
@@ -55,27 +46,17 @@ pub(super) fn write_findings_chapter(material: &Material, _: &mut Sources) -> Ve
         blocks.push(plain_note(Severity::Info, text));
     }
     if left > 0 {
-        blocks.push(ContentBlock::Text(format!(
-            "{} more, all of them no worse than these.",
-            counted_noun(left, "finding")
-        )));
+        let left = counted_noun(left, "finding");
+        blocks.push(format!("{left} more, all of them no worse than these.").into());
     }
     Chapter::of_parts("findings", "Findings", blocks, Vec::new())
 }
 
 /// The runs that have a finding.
 fn name_runs(runs: &[&str], of: usize) -> String {
-    match runs.len() {
-        n if n == of => format!("all {n} runs"),
-        n if n > NAMED => {
-            let first = runs
-                .iter()
-                .take(NAMED)
-                .copied()
-                .collect::<Vec<_>>()
-                .join(", ");
-            format!("{first} and {} more", n - NAMED)
-        }
-        _ => runs.join(", "),
+    if runs.len() == of {
+        return format!("all {of} runs");
     }
+    let name = |run: &&str| (*run).to_owned();
+    join_first(runs, NAMED, ", ", name, |n| format!(" and {n} more"))
 }

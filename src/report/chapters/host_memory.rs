@@ -22,66 +22,55 @@ pub(super) fn write_host_memory_chapter(material: &Material, _: &mut Sources) ->
 
 /// What is known of it, a line each.
 fn host_facts(found: &HostMemoryUse) -> Vec<(&'static str, String)> {
-    let bytes = |b: u64| Bytes(b).to_string();
-    let limit = found.limit_bytes.map(|b| match &found.limit_level {
-        Some(LimitLevel::Cgroup(path)) => format!("{}, set by {}", bytes(b), describe_cgroup(path)),
-        Some(LimitLevel::Container) => format!("{}, the container's own", bytes(b)),
-        _ => format!(
-            "{}, the host's memory: the container has no limit",
-            bytes(b)
-        ),
+    let limit = found.limit_bytes.map(|limit| {
+        let limit = Bytes(limit);
+        match &found.limit_level {
+            Some(LimitLevel::Cgroup(path)) => format!("{limit}, set by {}", describe_cgroup(path)),
+            Some(LimitLevel::Container) => format!("{limit}, the container's own"),
+            _ => format!("{limit}, the host's memory: the container has no limit"),
+        }
     });
     let peak = found.peak.as_ref();
     let kinds = peak.map(|p| p.kinds).unwrap_or_default();
-    let host = found.tightest_host;
-    let all = [
-        ("limit", limit),
-        (
-            "before the load",
-            found.baseline.as_ref().map(describe_point),
-        ),
-        ("peak", peak.map(describe_point)),
-        ("anonymous (heaps)", kinds.anon_bytes.map(bytes)),
-        (
-            "shared (/dev/shm, offloaded caches)",
-            kinds.shmem_bytes.map(bytes),
-        ),
-        (
-            "page cache (given back under pressure)",
-            kinds.file_bytes.map(bytes),
-        ),
-        ("kernel", kinds.kernel_bytes.map(bytes)),
-        (
-            "locked by mlock, within these",
-            kinds.locked_bytes.map(bytes),
-        ),
-        ("swapped out", kinds.swap_bytes.map(bytes)),
+    let sizes = [
+        ("anonymous (heaps)", kinds.anon_bytes),
+        ("shared (/dev/shm, offloaded caches)", kinds.shmem_bytes),
+        ("page cache (given back under pressure)", kinds.file_bytes),
+        ("kernel", kinds.kernel_bytes),
+        ("locked by mlock, within these", kinds.locked_bytes),
+        ("swapped out", kinds.swap_bytes),
         (
             "kernel's own peak, page cache included",
-            found.kernel_peak_bytes.map(bytes),
+            found.kernel_peak_bytes,
         ),
-        (
-            "whole host at its tightest",
-            host.map(|h| {
-                format!(
-                    "{} available of {}",
-                    bytes(h.available_bytes),
-                    bytes(h.total_bytes)
-                )
-            }),
-        ),
+    ];
+    let sizes = sizes.map(|(label, size)| (label, size.map(|b| Bytes(b).to_string())));
+    let before = found.baseline.as_ref().map(describe_point);
+    let host = found.tightest_host;
+    let free = host.map(|h| {
+        let (free, all) = (Bytes(h.available_bytes), Bytes(h.total_bytes));
+        format!("{free} available of {all}")
+    });
+    let swap = host.and_then(|h| h.swap_used_bytes);
+    let stalled = host.and_then(|h| h.stalled_pct);
+    let first = [
+        ("limit", limit),
+        ("before the load", before),
+        ("peak", peak.map(describe_point)),
+    ];
+    let of_host = [
+        ("whole host at its tightest", free),
         (
             "swap of the whole host then",
-            host.and_then(|h| h.swap_used_bytes).map(bytes),
+            swap.map(|b| Bytes(b).to_string()),
         ),
         (
             "tasks stalled for memory then",
-            host.and_then(|h| h.stalled_pct)
-                .map(|pct| format!("{pct:.1} % of 10 s")),
+            stalled.map(|pct| format!("{pct:.1} % of 10 s")),
         ),
     ];
-    all.into_iter()
-        .filter_map(|(label, text)| Some((label, text?)))
+    let all = first.into_iter().chain(sizes).chain(of_host);
+    all.filter_map(|(label, text)| Some((label, text?)))
         .collect()
 }
 

@@ -4,13 +4,12 @@ mod charts;
 
 use super::Sources;
 use super::document::{list_at, read_document};
-use super::words::engine_words;
+use super::words::{describe_begin, engine_words};
 use crate::engine::facts::Severity;
 use crate::engine::limits::Resource;
 use crate::loadline::{Loadline, LoadlineRound, Objectives, RoundFailure};
 use crate::report::content::{Chapter, ContentBlock, Grid, TableCell, note_block};
-use crate::report::figures::cell_by;
-use crate::report::layout::{counted_noun, format_moment};
+use crate::report::layout::counted_noun;
 use crate::report::material::{Material, StoredDocument};
 use crate::report::tables::{ItemFigure, TableBuilder, format_in_unit};
 use serde::Deserialize;
@@ -53,30 +52,21 @@ pub(super) fn read_load_line(document: &Value) -> Loadline {
 
 /// A chapter for each load line.
 pub(super) fn write_load_line_chapter(material: &Material, _: &mut Sources) -> Vec<Chapter> {
-    super::document_chapters(
-        &material.load_lines,
-        "load_line",
-        "load line",
-        load_line_blocks,
-    )
+    let lines = &material.load_lines;
+    super::document_chapters(lines, "load_line", "load line", load_line_blocks)
 }
 
 fn load_line_blocks(stored: &StoredDocument, id: &str) -> Vec<ContentBlock> {
     let line = &read_load_line(&stored.document);
-    let mut blocks = vec![
-        ContentBlock::Text(of_what(line)),
-        ContentBlock::Text(describe_load_line(line)),
-    ];
+    let mut blocks = vec![of_what(line).into(), describe_load_line(line).into()];
     let objectives = line.objectives.0.iter();
     let objectives: Vec<String> = objectives
         .map(|o| format!("{} {} {} ms", o.metric.as_str(), o.statistic, o.limit_ms))
         .collect();
     if !objectives.is_empty() {
-        let text = format!(
-            "Limits on latency: {}; latency is measured and not predicted.",
-            objectives.join(", ")
-        );
-        blocks.push(ContentBlock::Text(text));
+        let all = objectives.join(", ");
+        let text = format!("Limits on latency: {all}; latency is measured and not predicted.");
+        blocks.push(text.into());
     }
     blocks.extend(line.outcome.describe().map(|end| {
         let text = format!("{end}: only the rounds before it count");
@@ -86,9 +76,10 @@ fn load_line_blocks(stored: &StoredDocument, id: &str) -> Vec<ContentBlock> {
     blocks.extend(notes.map(|n| note_block(Severity::Info, "load_line_note", n)));
     blocks.extend(limits_table(line, id).map(ContentBlock::Table));
     blocks.extend(line.prediction.out_of_step.map(|n| {
-        ContentBlock::Text(format!(
+        format!(
             "KV pool under mixed traffic, where requests are half through their output: {n} in flight."
-        ))
+        )
+        .into()
     }));
     let drawn = charts::load_line_charts(line, id).into_iter();
     blocks.extend(drawn.map(ContentBlock::Chart));
@@ -100,15 +91,11 @@ fn load_line_blocks(stored: &StoredDocument, id: &str) -> Vec<ContentBlock> {
 
 fn of_what(line: &Loadline) -> String {
     let engine = engine_words(&line.engine, line.engine_version.as_deref());
-    let lengths = (line.lengths.total_tokens() > 0).then(|| {
-        format!(
-            ", requests of {} prompt and {} generated tokens",
-            line.lengths.input, line.lengths.output
-        )
-    });
-    let began =
-        (!line.timestamp.is_empty()).then(|| format!("; begun {}", format_moment(&line.timestamp)));
+    let (input, output) = (line.lengths.input, line.lengths.output);
+    let lengths = (line.lengths.total_tokens() > 0)
+        .then(|| format!(", requests of {input} prompt and {output} generated tokens"));
     let model = line.model.as_deref().unwrap_or("an unknown model");
+    let began = describe_begin(&line.timestamp);
     let rest: String = lengths.into_iter().chain(began).collect();
     format!("{model} on {engine}{rest}.")
 }
@@ -118,45 +105,41 @@ fn describe_load_line(line: &Loadline) -> String {
     let behind =
         |what: Option<Resource>| what.map_or(String::new(), |r| format!(", limited by {r}"));
     let predicted = &line.prediction;
-    let mut text = match predicted.concurrency {
-        Some(n) => format!(
-            "Predicted: {} in flight{}.",
-            counted_noun(n as usize, "request"),
-            behind(predicted.resource)
-        ),
+    let predicted = match predicted.concurrency {
+        Some(n) => {
+            let (n, limit) = (
+                counted_noun(n as usize, "request"),
+                behind(predicted.resource),
+            );
+            format!("Predicted: {n} in flight{limit}.")
+        }
         None => "No load line was predicted.".to_owned(),
     };
     let measured = line.measured.clone().unwrap_or_default();
-    match (measured.concurrency, measured.fails_at) {
-        (None, Some(fails)) => text.push_str(&format!(
-            " Measured: failed at {fails}; fewer were not tried."
-        )),
-        (None, None) => text.push_str(" No load line was measured."),
-        (Some(holds), None) => text.push_str(&format!(
-            " Measured: sustained {holds}, the most that was tried; no limit was reached."
-        )),
+    let found = match (measured.concurrency, measured.fails_at) {
+        (None, Some(fails)) => format!("Measured: failed at {fails}; fewer were not tried."),
+        (None, None) => "No load line was measured.".to_owned(),
+        (Some(holds), None) => {
+            format!("Measured: sustained {holds}, the most that was tried; no limit was reached.")
+        }
         (Some(holds), Some(fails)) => {
             let limit = behind(measured.limiting);
-            text.push_str(&format!(
-                " Measured: sustained {holds}, failed at {fails}{limit}."
-            ));
-            if !measured.closed {
-                text.push_str(" The load line is between the two.");
-            }
+            let between = if measured.closed {
+                ""
+            } else {
+                " The load line is between the two."
+            };
+            format!("Measured: sustained {holds}, failed at {fails}{limit}.{between}")
         }
-    }
-    if let Some(percent) = line.difference_percent {
+    };
+    let difference = line.difference_percent.map(|percent| {
         let side = if percent < 0.0 { "below" } else { "above" };
-        text.push_str(&if percent == 0.0 {
-            " The measured load line is as predicted.".to_owned()
-        } else {
-            format!(
-                " The measured load line is {:.1} % {side} the predicted one.",
-                percent.abs()
-            )
-        });
-    }
-    text
+        match percent.abs() {
+            0.0 => " The measured load line is as predicted.".to_owned(),
+            by => format!(" The measured load line is {by:.1} % {side} the predicted one."),
+        }
+    });
+    format!("{predicted} {found}{}", difference.unwrap_or_default())
 }
 
 fn limits_table(line: &Loadline, id: &str) -> Option<Grid> {
@@ -180,9 +163,8 @@ fn rounds_table(line: &Loadline, id: &str) -> Grid {
         .words("sustained", "held", |r| if r.held { "yes" } else { "no" });
     for f in &FIGURES {
         if line.rounds.iter().any(|r| f.value_of(r).is_some()) {
-            table = table.column(f.table_column(), |r| {
-                cell_by(f.value_of(r), "not reported", |v| format_in_unit(v, f.unit))
-            });
+            let cell = |r| f.table_cell(f.value_of(r), "not reported");
+            table = table.column(f.table_column(), cell);
         }
     }
     let faults = |r: &LoadlineRound| {

@@ -17,10 +17,7 @@ mod figures;
 mod findings;
 mod host_memory;
 mod load_line;
-mod logs;
-mod older;
 mod performance;
-mod places;
 mod runs;
 #[cfg(test)]
 mod samples_tests;
@@ -66,7 +63,7 @@ pub static ALL: &[Write] = &[
     correlations::write_correlations_chapter,
     configuration::write_configuration_chapter,
     environment::write_environment_chapter,
-    logs::write_logs_chapter,
+    environment::write_logs_chapter,
     write_other_chapters,
 ];
 
@@ -124,16 +121,13 @@ pub fn build_report(about: Vec<(String, String)>, material: &Material) -> Report
     };
     let answer = answer::answer_of_material(material, &mut sources);
     let chapters = ALL.iter().flat_map(|write| write(material, &mut sources));
+    let mut chapters: Vec<Chapter> = chapters.collect();
     // A comparison shows what differs first, and each run by itself behind it.
-    let asked = |chapter: &Chapter| !material.compare || chapter.id == "compare";
-    let chapters = chapters.map(|chapter| {
-        if asked(&chapter) {
-            chapter
-        } else {
-            chapter.as_details()
+    for chapter in chapters.iter_mut().filter(|_| material.compare) {
+        if chapter.id != "compare" {
+            chapter.move_to_details();
         }
-    });
-    let chapters = chapters.collect();
+    }
     Report {
         title: words::default_title(material),
         about,
@@ -174,10 +168,8 @@ fn write_other_chapters(material: &Material, sources: &mut Sources) -> Vec<Chapt
 /// # Errors
 /// Why it is not JSON.
 pub fn document_report(kind: &str, document: &impl Serialize) -> serde_json::Result<Report> {
-    Ok(build_report(
-        Vec::new(),
-        &Material::of_document(kind, document)?,
-    ))
+    let material = Material::of_document(kind, document)?;
+    Ok(build_report(Vec::new(), &material))
 }
 
 /// A run that is shown in full.
@@ -203,20 +195,14 @@ impl Material {
 impl<'a> ShownRun<'a> {
     /// A word for links: with the number of the run where there are several.
     fn id(self, word: &str) -> String {
-        if self.many {
-            format!("{word}-{}", self.i + 1)
-        } else {
-            word.to_owned()
-        }
+        let number = self.many.then(|| format!("-{}", self.i + 1));
+        word.to_owned() + &number.unwrap_or_default()
     }
 
     /// A title: with the name of the run where there are several.
     fn title(self, title: &str) -> String {
-        if self.many {
-            format!("{title}: {}", self.run.name)
-        } else {
-            title.to_owned()
-        }
+        let name = self.many.then(|| format!(": {}", self.run.name));
+        title.to_owned() + &name.unwrap_or_default()
     }
 
     /// Its figures; each notes its source.
@@ -231,11 +217,8 @@ impl<'a> ShownRun<'a> {
 
 /// A word for links: with its number where there are several.
 fn numbered_id(word: &str, i: usize, several: bool) -> String {
-    if several {
-        format!("{word}{}", i + 1)
-    } else {
-        word.to_owned()
-    }
+    let number = several.then(|| (i + 1).to_string());
+    word.to_owned() + &number.unwrap_or_default()
 }
 
 /// A chapter for each document of a kind: its word for links and its title; of several, with number and name.
@@ -259,10 +242,7 @@ fn document_chapters(
 }
 
 /// A sentence: with the name of its run where there are several.
-fn of_run_text(sentence: String, run: &ReportRun, many: bool) -> String {
-    if many {
-        format!("{}: {sentence}", run.name)
-    } else {
-        sentence
-    }
+fn of_run_text(sentence: &str, run: &ReportRun, many: bool) -> String {
+    let name = many.then(|| format!("{}: ", run.name));
+    name.unwrap_or_default() + sentence
 }

@@ -1,6 +1,7 @@
 //! What the bench measured: latency percentiles, throughput, each repeat.
 
 use super::figures::{SourcedFigures, reason_at_path};
+use super::summary::BENCH;
 use super::words::{latency_unit, tokens_unit};
 use super::{ShownRun, Sources};
 use crate::profile::stats::{Spread, arithmetic_mean};
@@ -14,8 +15,6 @@ use crate::report::tables::{TableBuilder, format_in_unit};
 use crate::units::to_gib;
 use std::collections::BTreeMap;
 
-/// What the figures rest on.
-const BENCH: &str = "the bench's result";
 /// Columns that some bench gives, in their order.
 const PERCENTILES: [&str; 9] = [
     "mean", "median", "p10", "p25", "p50", "p75", "p90", "p95", "p99",
@@ -31,17 +30,13 @@ pub(super) fn write_performance_chapter(
         let p = &run.profile;
         let Some(stats) = &p.latency_stats else {
             if !matches!(p.parameters.bench.as_str(), "" | "none") {
-                let text = format!(
-                    "{}: no result of the bench: {}",
-                    run.name,
-                    reason_at_path(p, "latency_stats")
-                );
-                blocks.push(ContentBlock::Text(text));
+                let (name, why) = (&run.name, reason_at_path(p, "latency_stats"));
+                blocks.push(format!("{name}: no result of the bench: {why}").into());
             }
             continue;
         };
         let mut figures = at.figures(sources);
-        blocks.push(ContentBlock::Text(sentence(run, stats)));
+        blocks.push(sentence(run, stats).into());
         blocks.extend(percentiles(&mut figures, stats, at).map(ContentBlock::Table));
         details.push(ContentBlock::Table(repeats(&mut figures, stats, at)));
         let notes = distinct_items(stats.repeats.iter().flat_map(|r| &r.notes));
@@ -54,35 +49,21 @@ pub(super) fn write_performance_chapter(
 /// The means over the repeats, with their spread.
 fn sentence(run: &ReportRun, stats: &LatencyStats) -> String {
     let p = &run.profile;
-    let mut parts = Vec::new();
-    if let Some(spread) = &stats.mean_latency_spread {
-        parts.push(format!(
-            "mean latency {} {}",
-            plus_minus(spread),
-            latency_unit(p)
-        ));
-    }
-    match &stats.tokens_per_second_spread {
-        Some(spread) => parts.push(format!("{} {}", plus_minus(spread), tokens_unit(p))),
+    let latency = stats.mean_latency_spread.as_ref().map(plus_minus);
+    let latency = latency.map(|mean| format!("mean latency {mean} {}", latency_unit(p)));
+    let speed = match &stats.tokens_per_second_spread {
+        Some(spread) => format!("{} {}", plus_minus(spread), tokens_unit(p)),
         None => {
             let why = reason_at_path(p, "latency_stats.tokens_per_second");
-            parts.push(format!("throughput unknown: {why}"));
+            format!("throughput unknown: {why}")
         }
-    }
-    if let Some(rate) = stats.requests_per_second {
-        parts.push(format!("{} requests/s", format_figure(rate)));
-    }
-    let repeats = counted_noun(stats.repeats.len(), "repeat");
-    let figures = if parts.is_empty() {
-        "no figure was reported".to_owned()
-    } else {
-        parts.join(", ")
     };
-    format!(
-        "{}: {} bench, {repeats}: {figures}.",
-        run.name,
-        stats.bench.as_str()
-    )
+    let rate = stats.requests_per_second.map(format_figure);
+    let rate = rate.map(|rate| format!("{rate} requests/s"));
+    let figures: Vec<String> = latency.into_iter().chain([speed]).chain(rate).collect();
+    let repeats = counted_noun(stats.repeats.len(), "repeat");
+    let (name, bench, figures) = (&run.name, stats.bench.as_str(), figures.join(", "));
+    format!("{name}: {bench} bench, {repeats}: {figures}.")
 }
 
 fn plus_minus(s: &Spread) -> String {
@@ -135,56 +116,40 @@ fn percentiles(
         .filter(|c| !(*c == "p50" && median))
         .collect();
     let mut rows = Vec::new();
-    for kind in &kinds {
-        if stats.repeats.iter().all(|r| kind.2(r).is_empty()) {
+    for (title, key, pick) in kinds {
+        if stats.repeats.iter().all(|r| pick(r).is_empty()) {
             continue;
         }
-        let mut row = vec![TableCell::text_cell(kind.0)];
-        for column in &columns {
-            let values: Vec<f64> = (stats.repeats.iter())
-                .filter_map(|r| {
-                    // Some benches report the mean beside their percentiles.
-                    let beside = r
-                        .result
-                        .mean_latency_ms
-                        .filter(|_| *column == "mean" && kind.1 == latency.1);
-                    kind.2(r).get(*column).copied().or(beside)
-                })
-                .filter(|v| v.is_finite())
-                .collect();
-            row.push(match arithmetic_mean(&values) {
-                Some(ms) => {
-                    let text = format_figure(ms);
-                    let list: Vec<String> = values.iter().map(f64::to_string).collect();
-                    let path = format!("latency_stats.repeats[].result.{}", kind.1);
-                    let id = figures.of_key(
-                        (&format!("{}, {column}", kind.0), format!("{text} ms")),
-                        BENCH,
-                        (
-                            format!("{column} of each repeat, ms: {}", list.join(", ")),
-                            &path,
-                        ),
-                    );
-                    TableCell::number_cell(ms, text).from(id)
-                }
-                None => TableCell::missing_cell("not reported by the bench"),
+        let path = format!("latency_stats.repeats[].result.{key}");
+        let cells = columns.iter().map(|column| {
+            // Some benches report the mean beside their percentiles.
+            let has_mean = *column == "mean" && key == latency.1;
+            let values = stats.repeats.iter().filter_map(|r| {
+                let beside = r.result.mean_latency_ms.filter(|_| has_mean);
+                pick(r).get(*column).copied().or(beside)
             });
-        }
-        rows.push(row);
+            let values: Vec<f64> = values.filter(|v| v.is_finite()).collect();
+            let Some(ms) = arithmetic_mean(&values) else {
+                return TableCell::missing_cell("not reported by the bench");
+            };
+            let text = format_figure(ms);
+            let list: Vec<String> = values.iter().map(f64::to_string).collect();
+            let quote = format!("{column} of each repeat, ms: {}", list.join(", "));
+            let title = format!("{title}, {column}");
+            let id = figures.of_key((&title, format!("{text} ms")), BENCH, (quote, &path));
+            TableCell::number_cell(ms, text).from(id)
+        });
+        rows.push(std::iter::once(title.into()).chain(cells).collect());
     }
     if rows.is_empty() {
         return None;
     }
-    let mut heads = vec![column("ms", "kind")];
-    heads.extend(
-        columns
-            .iter()
-            .map(|c| number_column(*c, &format!("{c}_ms"))),
-    );
+    let heads = columns.iter();
+    let heads = heads.map(|c| number_column(*c, &format!("{c}_ms")));
     Some(Grid {
         id: at.id("latency"),
         caption: at.title("Latency, means over the repeats"),
-        columns: heads,
+        columns: std::iter::once(column("ms", "kind")).chain(heads).collect(),
         rows,
     })
 }
@@ -230,11 +195,9 @@ fn repeats(figures: &mut SourcedFigures<'_>, stats: &LatencyStats, at: ShownRun<
                 return TableCell::missing_cell(reason_at_path(&at.run.profile, &path));
             };
             let shown = format_in_unit(value, unit);
-            let id = figures.of_key(
-                (&format!("{title}, repeat {}", r.repeat), shown.clone()),
-                BENCH,
-                (format!("{title}: {value}"), &path),
-            );
+            let name = format!("{title}, repeat {}", r.repeat);
+            let quote = format!("{title}: {value}");
+            let id = figures.of_key((&name, shown.clone()), BENCH, (quote, &path));
             TableCell::number_cell(value, shown).from(id)
         });
     }

@@ -2,7 +2,7 @@
 
 use super::Sources;
 use super::figures::SourcedFigures;
-use super::summary::KV_TOKENS;
+use super::summary::{BENCH, KV_TOKENS, LATENCY, TOKENS};
 use super::words;
 use crate::breakdown::Component;
 use crate::report::content::{
@@ -50,16 +50,9 @@ pub(super) fn add_run_blocks(
             run,
             many: true,
         };
-        let (engine, bench) = ("the engine's own word", "the bench's result");
-        let name = match words::simulated_part(p) {
-            Some(_) => format!("{} (simulated)", run.name),
-            None => run.name.clone(),
-        };
-        let rate = f.reported_cell(
-            "tokens/s",
-            bench,
-            (l.and_then(|l| l.tokens_per_second), super::summary::TOKENS),
-        );
+        let simulated = words::simulated_part(p).map_or("", |_| " (simulated)");
+        let rate = (l.and_then(|l| l.tokens_per_second), TOKENS);
+        let rate = f.reported_cell("tokens/s", BENCH, rate);
         let (generated, all) = if counts_prompts(run) {
             let why = "the bench counts the tokens of prompts, too";
             (TableCell::missing_cell(why), rate)
@@ -67,30 +60,24 @@ pub(super) fn add_run_blocks(
             let why = "the table's rate of this run is of generated tokens";
             (rate, TableCell::missing_cell(why))
         };
+        let tokens = (tokens.map(|n| n as f64), KV_TOKENS);
+        let latency = (l.and_then(|l| l.mean_latency_ms), LATENCY);
         let mut row = vec![
-            TableCell::text_cell(name),
-            TableCell::text_cell(words::model_label(p)),
-            TableCell::text_cell(words::engine_label(p)),
-            TableCell::text_cell(words::devices_label(p)),
-            TableCell::text_cell(words::load_label(p)),
+            format!("{}{simulated}", run.name).into(),
+            words::model_label(p).into(),
+            words::engine_label(p).into(),
+            words::devices_label(p).into(),
+            words::load_label(p).into(),
             f.peak_cell(),
             f.part_cell(Component::ModelWeights),
             f.part_cell(Component::KvCache),
-            f.reported_cell(
-                "KV pool, tokens",
-                engine,
-                (tokens.map(|n| n as f64), KV_TOKENS),
-            ),
+            f.reported_cell("KV pool, tokens", "the engine's own word", tokens),
             f.part_cell(Component::Activations),
             f.overhead_cell(),
             f.part_cell(Component::Unexplained),
             generated,
-            f.reported_cell(
-                "mean latency, ms",
-                bench,
-                (l.and_then(|l| l.mean_latency_ms), super::summary::LATENCY),
-            ),
-            TableCell::text_cell(words::outcome_label(&p.metadata.outcome)),
+            f.reported_cell("mean latency, ms", BENCH, latency),
+            words::outcome_label(&p.metadata.outcome).into(),
         ];
         if some_count_prompts {
             row.insert(rate_at + 1, all);
@@ -107,10 +94,8 @@ pub(super) fn add_run_blocks(
     blocks.extend(beside.into_iter().chain([grid]).map(ContentBlock::Table));
     let brief = runs.iter().filter(|r| !r.in_full).count();
     if brief > 0 {
-        blocks.push(ContentBlock::Text(format!(
-            "Timelines, repeats and logs are shown of the first {}; for those of another run name its profile alone.",
-            counted_noun(runs.len() - brief, "run")
-        )));
+        let full = counted_noun(runs.len() - brief, "run");
+        blocks.push(format!("Timelines, repeats and logs are shown of the first {full}; for those of another run name its profile alone.").into());
     }
 }
 
@@ -125,35 +110,28 @@ fn engine_tables(runs: &[ReportRun], grid: &Grid) -> Vec<Grid> {
         groups.entry((model, load)).or_default().push(n);
     }
     groups.retain(|(model, _), group| {
-        let engines = group
-            .iter()
-            .map(|n| &runs[*n].profile.engine_metadata.engine_type);
+        let profiles = group.iter().map(|n| &runs[*n].profile);
+        let engines = profiles.map(|p| &p.engine_metadata.engine_type);
         model.is_some() && engines.collect::<BTreeSet<_>>().len() > 1
     });
     let table = |(i, ((model, load), group)): (usize, (ModelLoad, Vec<usize>))| {
         let engines = group.iter().map(|n| {
-            let label = format!(
-                "{}, {}",
-                words::engine_label(&runs[*n].profile),
-                runs[*n].name
-            );
+            let (run, engine) = (&runs[*n], words::engine_label(&runs[*n].profile));
+            let label = format!("{engine}, {}", run.name);
             number_column(label, &format!("run{}", n + 1))
         });
+        let (first, model) = (column("figure", "name"), model.unwrap_or_default());
         let figures = grid.columns.iter().enumerate().filter(|(_, c)| c.numeric);
         let row = |(c, column): (usize, &TableColumn)| {
             let cells = group.iter().map(|n| grid.rows[*n][c].clone());
-            let name = TableCell::text_cell(&column.title);
-            std::iter::once(name).chain(cells).collect()
+            std::iter::once((&column.title).into())
+                .chain(cells)
+                .collect()
         };
         Grid {
             id: format!("engines_{}", i + 1),
-            caption: format!(
-                "Engines side by side: {}, {load}",
-                model.unwrap_or_default()
-            ),
-            columns: std::iter::once(column("figure", "name"))
-                .chain(engines)
-                .collect(),
+            caption: format!("Engines side by side: {model}, {load}"),
+            columns: std::iter::once(first).chain(engines).collect(),
             rows: figures.map(row).collect(),
         }
     };

@@ -20,7 +20,7 @@ pub(super) fn write_timeline_chapter(material: &Material, sources: &mut Sources)
         let moved = run.profile.memory_timeline.under_load.as_ref();
         let sentences = moved.map(under_load).into_iter();
         let sentences = sentences.chain(peak_witness(run)).chain(final_state(run));
-        blocks.extend(sentences.map(|s| ContentBlock::Text(super::of_run_text(s, run, at.many))));
+        blocks.extend(sentences.map(|s| super::of_run_text(&s, run, at.many).into()));
     }
     if blocks.is_empty() {
         return Vec::new();
@@ -44,23 +44,20 @@ fn peak_witness(run: &ReportRun) -> Option<String> {
 
 /// How memory moved while the load ran.
 fn under_load(u: &UnderLoad) -> String {
-    let range = format!(
-        "Under load memory moved by {} GiB, {:.1} % of its peak",
-        format_figure(u.peak_gb - u.min_gb),
-        u.range_percent
-    );
-    match u.shape {
-        None => format!("{range}; the load was too short to say more."),
-        Some(Shape::Stable) => format!("{range}: stable, no spikes."),
-        Some(Shape::Spiky) => format!(
-            "{range}: spiky, the peak is {} GiB above 95 % of the samples.",
-            format_figure(u.peak_gb - u.p95_gb)
-        ),
-        Some(Shape::Growing) => {
-            format!("{range}: it was still growing towards the end, a longer run may peak higher.")
+    let (moved, percent) = (format_figure(u.peak_gb - u.min_gb), u.range_percent);
+    let shape = match u.shape {
+        None => "; the load was too short to say more",
+        Some(Shape::Stable) => ": stable, no spikes",
+        Some(Shape::Spiky) => {
+            let above = format_figure(u.peak_gb - u.p95_gb);
+            &format!(": spiky, the peak is {above} GiB above 95 % of the samples")
         }
-        Some(Shape::Varying) => format!("{range}: it comes and goes with the load."),
-    }
+        Some(Shape::Growing) => {
+            ": it was still growing towards the end, a longer run may peak higher"
+        }
+        Some(Shape::Varying) => ": it comes and goes with the load",
+    };
+    format!("Under load memory moved by {moved} GiB, {percent:.1} % of its peak{shape}.")
 }
 
 /// Statistics over the samples, run by run.
@@ -69,20 +66,18 @@ fn statistics(material: &Material, sources: &mut Sources) -> Grid {
     let rows = material.shown_runs().map(|at| {
         let run = at.run;
         let t = &run.profile.memory_timeline;
-        let mut row = vec![TableCell::text_cell(&run.name)];
         let mut f = at.figures(sources);
-        row.extend(
-            [
-                ("lowest sample, GiB", t.min_gb, "memory_timeline.min_gb"),
-                ("mean, GiB", t.mean_gb, "memory_timeline.mean_gb"),
-                ("median, GiB", t.median_gb, "memory_timeline.median_gb"),
-                ("95th percentile, GiB", t.p95_gb, "memory_timeline.p95_gb"),
-                ("highest sample, GiB", t.max_gb, "memory_timeline.max_gb"),
-            ]
-            .map(|(title, value, path)| f.reported_cell(title, kind, (value, path))),
-        );
-        row.push(TableCell::text_cell(sampling(run)));
-        row
+        let cells = [
+            ("lowest sample, GiB", t.min_gb, "memory_timeline.min_gb"),
+            ("mean, GiB", t.mean_gb, "memory_timeline.mean_gb"),
+            ("median, GiB", t.median_gb, "memory_timeline.median_gb"),
+            ("95th percentile, GiB", t.p95_gb, "memory_timeline.p95_gb"),
+            ("highest sample, GiB", t.max_gb, "memory_timeline.max_gb"),
+        ]
+        .map(|(title, value, path)| f.reported_cell(title, kind, (value, path)));
+        let ends = [(&run.name).into(), sampling(run).into()];
+        let [name, samples]: [TableCell; 2] = ends;
+        [name].into_iter().chain(cells).chain([samples]).collect()
     });
     Grid {
         id: "samples".into(),
@@ -108,12 +103,10 @@ fn final_state(run: &ReportRun) -> Option<String> {
     let than = if change < 0.0 { "less" } else { "more" };
     let watts = last.power_w.map(|w| format!(", at {w:.0} W"));
     let heat = last.temp_c.map(|c| format!(", {c:.0} °C"));
+    let beside: String = watts.into_iter().chain(heat).collect();
+    let (used, change) = (format_figure(last.memory_gb), format_figure(change.abs()));
     Some(format!(
-        "At the end {} GiB is in use, {} GiB {than} than at the first sample{}{}.",
-        format_figure(last.memory_gb),
-        format_figure(change.abs()),
-        watts.unwrap_or_default(),
-        heat.unwrap_or_default()
+        "At the end {used} GiB is in use, {change} GiB {than} than at the first sample{beside}."
     ))
 }
 
@@ -129,14 +122,14 @@ fn sampling(run: &ReportRun) -> String {
         } else {
             format_figure(ms)
         };
-        text.push_str(&format!(" every {ms} ms"));
+        text += &format!(" every {ms} ms");
     }
     if facts.missed_ticks > 0 {
-        text.push_str(&format!(", {} missed", grouped_count(facts.missed_ticks)));
+        text += &format!(", {} missed", grouped_count(facts.missed_ticks));
     }
     if facts.longest_gap_ns > facts.interval_ns.saturating_mul(2) {
         let gap = format_duration(facts.longest_gap_ns as f64 / 1e9);
-        text.push_str(&format!(", longest gap {gap}"));
+        text += &format!(", longest gap {gap}");
     }
     text
 }

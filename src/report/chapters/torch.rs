@@ -4,7 +4,7 @@ use super::figures::reason_at_path;
 use super::{ShownRun, Sources};
 use crate::engine::torch_probe::{Layer, LayerProfile, MeasuredBy, Operator, TorchMemory};
 use crate::report::content::{Chapter, ContentBlock, Grid, TableCell, facts_block};
-use crate::report::figures::{cell_by, count_cell};
+use crate::report::figures::{cell_by, count_cell, figure_cell};
 use crate::report::layout::{counted_noun, format_figure, grouped_count};
 use crate::report::material::{Material, ReportRun};
 use crate::report::tables::TableBuilder;
@@ -18,8 +18,8 @@ pub(super) fn write_torch_chapter(material: &Material, _: &mut Sources) -> Vec<C
     for at in material.shown_runs() {
         let run = at.run;
         if let Some(memory) = &run.profile.torch_memory {
-            let by = super::of_run_text(measured_by(memory).into(), run, at.many);
-            blocks.push(ContentBlock::Text(by));
+            let by = super::of_run_text(measured_by(memory), run, at.many);
+            blocks.push(by.into());
             blocks.push(facts_block(&at.id("process"), process_facts(run, memory)));
         }
         if let Some(layers) = &run.profile.layer_profile {
@@ -39,13 +39,12 @@ fn measured_by(memory: &TorchMemory) -> &'static str {
 fn process_facts(run: &ReportRun, memory: &TorchMemory) -> Vec<(&'static str, String)> {
     let cache = &memory.kv_cache;
     let mut pool = Bytes(cache.bytes).to_string();
-    if let Some(tokens) = cache.tokens {
+    if let Some(tokens) = cache.tokens.map(grouped_count) {
         let sequences = counted_noun(memory.load.batch_size as usize, "sequence");
-        let tokens = grouped_count(tokens);
-        pool.push_str(&format!(", {tokens} tokens of {sequences}"));
+        pool += &format!(", {tokens} tokens of {sequences}");
     }
     if let Some(each) = cache.bytes_per_token {
-        pool.push_str(&format!(", {} bytes a token", format_figure(each)));
+        pool += &format!(", {} bytes a token", format_figure(each));
     }
     let activations = match memory.activation_peak_bytes {
         Some(all) => {
@@ -63,9 +62,8 @@ fn process_facts(run: &ReportRun, memory: &TorchMemory) -> Vec<(&'static str, St
         ("KV cache", pool),
         ("activations", activations),
     ];
-    let unused: Option<i64> = (memory.devices.iter())
-        .map(|d| d.reserved_minus_allocated_bytes)
-        .try_fold(0i64, |sum, b| sum.checked_add(b?));
+    let mut unused = (memory.devices.iter()).map(|d| d.reserved_minus_allocated_bytes);
+    let unused = unused.try_fold(0i64, |sum, b| sum.checked_add(b?));
     let unused = unused.map(|b| format!("{} reserved by the allocator beyond it", signed(b)));
     facts.extend(unused.map(|text| ("unused", text)));
     let several = memory.multi_gpu_overhead_bytes;
@@ -84,13 +82,13 @@ fn describe_weights(memory: &TorchMemory) -> String {
     let w = &memory.weights;
     let mut text = Bytes(w.bytes).to_string();
     if let Some(n) = memory.model.num_parameters {
-        text.push_str(&format!(", {} parameters", grouped_count(n)));
+        text += &format!(", {} parameters", grouped_count(n));
     }
     if let Some(dtype) = &memory.model.dtype {
-        text.push_str(&format!(", {dtype}"));
+        text += &format!(", {dtype}");
     }
     if let Some(apart) = w.allocator_difference_bytes {
-        text.push_str(&format!("; the allocator counts {} more", signed(apart)));
+        text += &format!("; the allocator counts {} more", signed(apart));
     }
     text
 }
@@ -142,27 +140,20 @@ fn operators_table(id: String, caption: String, operators: &[Operator]) -> Grid 
         .figures("calls", "calls", |o| count_cell(o.calls))
         .figures("memory", "memory_bytes", |o| {
             let bytes = o.self_memory_bytes;
-            cell_by(bytes.map(|b| b as f64), none, |_| {
-                signed(bytes.unwrap_or(0))
-            })
+            let text = |_| signed(bytes.unwrap_or(0));
+            cell_by(bytes.map(|b| b as f64), none, text)
         })
-        .figures("CPU ms", "cpu_ms", |o| {
-            cell_by(o.self_cpu_ms, none, format_figure)
-        })
-        .figures("GPU ms", "gpu_ms", |o| {
-            cell_by(o.self_device_ms, none, format_figure)
-        })
+        .figures("CPU ms", "cpu_ms", |o| figure_cell(o.self_cpu_ms, none))
+        .figures("GPU ms", "gpu_ms", |o| figure_cell(o.self_device_ms, none))
         .grid(id, caption)
 }
 
 fn bytes_cell(bytes: Option<u64>) -> TableCell {
-    match bytes {
-        Some(bytes) => TableCell::number_cell(to_gib(bytes), Bytes(bytes).to_string()),
-        None => TableCell::missing_cell("not measured for this layer"),
-    }
+    let text = |_| Bytes(bytes.unwrap_or(0)).to_string();
+    cell_by(bytes.map(to_gib), "not measured for this layer", text)
 }
 
 fn more_text(all: usize, path: &str) -> Option<ContentBlock> {
     let more = all.checked_sub(ROWS).filter(|n| *n > 0)?;
-    Some(ContentBlock::Text(format!("{more} more in {path}.")))
+    Some(format!("{more} more in {path}.").into())
 }

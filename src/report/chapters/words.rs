@@ -2,11 +2,10 @@
 
 use super::document::{flag_at, list_at, text_at};
 use crate::capture::{DeviceKind, LimitLevel, Mode, RunEnd};
-use crate::engine::LoadKind;
-use crate::engine::shown_name;
+use crate::engine::{LoadKind, shown_name};
 use crate::profile::{Profile, SECOND_ENGINE, describe_cgroup, recording_name};
-use crate::report::layout::{counted_noun, format_figure, grouped_count};
-use crate::report::material::Material;
+use crate::report::layout::{counted_noun, format_figure, format_moment, grouped_count};
+use crate::report::material::{Material, ReportRun, StoredDocument};
 use crate::units::Bytes;
 
 /// How a run ended.
@@ -21,6 +20,12 @@ pub(in crate::report) fn outcome_label(end: &RunEnd) -> &'static str {
     }
 }
 
+/// How a run ended, and why where it failed.
+pub(super) fn describe_end(end: &RunEnd) -> String {
+    let why = end.failure().map(|why| format!(": {why}"));
+    outcome_label(end).to_owned() + &why.unwrap_or_default()
+}
+
 /// The engine and its version: `vllm 0.11.0`.
 pub(super) fn engine_label(profile: &Profile) -> String {
     let engine = &profile.engine_metadata;
@@ -33,10 +38,12 @@ pub(super) fn engine_words(name: &str, version: Option<&str>) -> String {
         "" => "an unknown engine",
         name => shown_name(name),
     };
-    match version {
-        Some(version) => format!("{name} {version}"),
-        None => name.to_owned(),
-    }
+    version.map_or_else(|| name.to_owned(), |version| format!("{name} {version}"))
+}
+
+/// `; begun 2026-11-23T09:42:27Z`, where it is known.
+pub(super) fn describe_begin(timestamp: &str) -> Option<String> {
+    (!timestamp.is_empty()).then(|| format!("; begun {}", format_moment(timestamp)))
 }
 
 /// The model, and the formats of its numbers.
@@ -46,11 +53,9 @@ pub(super) fn model_label(profile: &Profile) -> String {
     let mut words = vec![name.unwrap_or("unknown model").to_owned()];
     words.extend(dtypes.weights.clone());
     words.extend(dtypes.quantization.iter().map(|q| format!("{q} quantized")));
-    let kv = dtypes.kv_cache.iter();
-    words.extend(
-        kv.filter(|kv| dtypes.weights.as_ref() != Some(kv))
-            .map(|kv| format!("KV {kv}")),
-    );
+    let kv = dtypes.kv_cache.as_ref();
+    let kv = kv.filter(|kv| dtypes.weights.as_ref() != Some(kv));
+    words.extend(kv.map(|kv| format!("KV {kv}")));
     words.join(", ")
 }
 
@@ -60,9 +65,8 @@ pub(super) fn devices_label(profile: &Profile) -> String {
     let Some(first) = devices.first() else {
         return "no device was measured".into();
     };
-    let same = devices
-        .iter()
-        .all(|d| d.name == first.name && d.total_bytes == first.total_bytes);
+    let mut kinds = devices.iter().map(|d| (&d.name, d.total_bytes));
+    let same = kinds.all(|kind| kind == (&first.name, first.total_bytes));
     let name = match (devices.len(), same) {
         (1, _) => first.name.clone(),
         (n, true) => format!("{n} × {}", first.name),
@@ -100,26 +104,20 @@ pub(super) fn load_label(profile: &Profile) -> String {
     let w = &request.effective_load();
     // A prompt that was given has as many tokens as the probe counted.
     let counted = profile.torch_memory.as_ref().map(|t| t.load.prompt_tokens);
-    let input = match (&w.prompt, counted) {
-        (None, _) => Some(u64::from(w.input_len)),
-        (Some(_), counted) => counted,
+    let input = match &w.prompt {
+        None => Some(u64::from(w.input_len)),
+        Some(_) => counted,
     };
+    let input = input.map(|n| format!("{} tokens in", grouped_count(n)));
+    let prompts = w.num_prompts.map(|n| grouped_count(n.into()));
     let mut words = vec![format!("{} bench", request.bench)];
-    words.push(match input {
-        Some(n) => format!("{} tokens in", grouped_count(n)),
-        None => "a given prompt".into(),
-    });
+    words.push(input.unwrap_or_else(|| "a given prompt".into()));
     words.push(format!("{} out", grouped_count(w.output_len.into())));
     words.extend(w.batch_size.map(|b| format!("batch {b}")));
-    words.extend(
-        w.num_prompts
-            .map(|n| format!("{} prompts", grouped_count(n.into()))),
-    );
+    words.extend(prompts.map(|n| format!("{n} prompts")));
     words.extend(w.max_concurrency.map(|n| format!("concurrency {n}")));
-    words.extend(
-        w.request_rate
-            .map(|r| format!("{} requests/s", format_figure(r))),
-    );
+    let rate = w.request_rate.map(format_figure);
+    words.extend(rate.map(|rate| format!("{rate} requests/s")));
     words.join(", ")
 }
 
@@ -152,30 +150,24 @@ pub(super) fn simulated_part(profile: &Profile) -> Option<&'static str> {
 
 /// What is simulated in all that was read.
 pub(super) fn simulated_parts(material: &Material) -> Option<String> {
-    let runs = || material.runs.iter();
-    let some = runs().filter_map(|r| simulated_part(&r.profile)).count();
-    match runs().find_map(|r| simulated_part(&r.profile)) {
-        Some(what) if some == material.runs.len() => return Some(what.to_owned()),
-        Some(_) => {
-            let all = material.runs.len();
-            return Some(format!("{some} of {all} runs are simulated"));
-        }
-        None => {}
+    let runs = material.runs.iter();
+    let parts: Vec<&str> = runs.filter_map(|r| simulated_part(&r.profile)).collect();
+    let all = material.runs.len();
+    match (parts.first(), parts.len()) {
+        (None, _) => {}
+        (Some(what), some) if some == all => return Some((*what).to_owned()),
+        (Some(_), some) => return Some(format!("{some} of {all} runs are simulated")),
     }
     let cells = material.sweeps.iter();
     let cells = cells.flat_map(|s| list_at(&s.document, "/cells", usize::MAX));
     // A cell without figures has no device that it ran on.
     let cells = cells.filter(|cell| cell.get("status").and_then(|s| s.as_str()) == Some("done"));
-    let marks = cells.filter_map(|cell| {
-        let mark = cell.pointer("/row/figures/simulated")?;
-        mark.as_bool()
-    });
-    let (simulated, real): (Vec<bool>, Vec<bool>) = marks.partition(|mark| *mark);
-    let measured = simulated.len() + real.len();
-    match simulated.len() {
-        0 => {}
-        n if n == measured => return Some("an engine or a GPU here is simulated".into()),
-        n => return Some(format!("{n} of {measured} measured cells are simulated")),
+    let marks = cells.filter_map(|cell| cell.pointer("/row/figures/simulated")?.as_bool());
+    let marks: Vec<bool> = marks.collect();
+    let simulated = marks.iter().filter(|mark| **mark).count();
+    if simulated > 0 && simulated < marks.len() {
+        let all = marks.len();
+        return Some(format!("{simulated} of {all} measured cells are simulated"));
     }
     let documents = [
         &material.sweeps,
@@ -183,30 +175,22 @@ pub(super) fn simulated_parts(material: &Material) -> Option<String> {
         &material.load_lines,
     ];
     let mut documents = documents.into_iter().flatten();
-    let is_simulated = documents.any(|d| flag_at(&d.document, "/simulated"));
+    let is_simulated = simulated > 0 || documents.any(|d| flag_at(&d.document, "/simulated"));
     is_simulated.then(|| "an engine or a GPU here is simulated".to_owned())
-}
-
-/// The container, image or model that a document is of.
-fn document_place(document: &serde_json::Value) -> Option<String> {
-    let keys = ["/container", "/model", "/image"];
-    keys.iter().find_map(|key| text_at(document, key))
 }
 
 /// A title: what was measured.
 pub(super) fn default_title(material: &Material) -> String {
-    let named = |document: &serde_json::Value| {
-        let name = document.get("name").and_then(serde_json::Value::as_str);
-        name.filter(|n| !n.is_empty()).map(str::to_owned)
-    };
-    let first = |documents: &[super::super::material::StoredDocument], kind: &str| match documents {
-        [one] => Some(match named(&one.document) {
-            Some(name) => format!("{kind} {name}"),
-            None => match document_place(&one.document) {
-                Some(place) => format!("{kind} of {place}"),
-                None => format!("{kind} in {}", one.name),
-            },
-        }),
+    let first = |documents: &[StoredDocument], kind: &str| match documents {
+        [one] => {
+            let name = one.document.get("name").and_then(|name| name.as_str());
+            let name = name.filter(|n| !n.is_empty()).map(str::to_owned);
+            let places = ["/container", "/model", "/image"];
+            let place = places.iter().find_map(|key| text_at(&one.document, key));
+            let place = place.map(|place| format!("of {place}"));
+            let what = name.or(place).unwrap_or_else(|| format!("in {}", one.name));
+            Some(format!("{kind} {what}"))
+        }
         [] => None,
         many => Some(format!("{} {}s", many.len(), kind.to_lowercase())),
     };
@@ -218,34 +202,32 @@ pub(super) fn default_title(material: &Material) -> String {
         return format!("Results: {}", words.join(", "));
     }
     if let [(n, "other document")] = counts[..] {
-        return format!(
-            "Results: {}",
-            counted_noun(n + material.runs.len(), "document")
-        );
+        let all = counted_noun(n + material.runs.len(), "document");
+        return format!("Results: {all}");
     }
-    if let Some(title) = first(&material.experiments, "Experiment")
-        .or_else(|| first(&material.sweeps, "Sweep"))
-        .or_else(|| first(&material.load_lines, "Load line"))
-    {
+    let titles = [
+        first(&material.experiments, "Experiment"),
+        first(&material.sweeps, "Sweep"),
+        first(&material.load_lines, "Load line"),
+    ];
+    if let Some(title) = titles.into_iter().flatten().next() {
         return title;
     }
     let model = |p: &Profile| p.model_info.name.clone();
     match material.runs.as_slice() {
-        [one] => format!(
-            "Memory of {} on {}",
-            model(&one.profile).unwrap_or_else(|| "an unknown model".into()),
-            engine_label(&one.profile)
-        ),
+        [one] => {
+            let model = model(&one.profile).unwrap_or_else(|| "an unknown model".into());
+            format!("Memory of {model} on {}", engine_label(&one.profile))
+        }
         [a, b] if material.compare => format!("{} against {}", b.name, a.name),
         [] => "Memory of earlier runs".into(),
-        many => {
-            let first = many.first().and_then(|r| model(&r.profile));
-            match first.filter(|f| {
-                many.iter()
-                    .all(|r| r.profile.model_info.name.as_ref() == Some(f))
-            }) {
-                Some(model) => format!("Memory of {model}: {} runs", many.len()),
-                None => format!("Memory of {} runs", many.len()),
+        [first, others @ ..] => {
+            let same = model(&first.profile);
+            let is_same = |r: &ReportRun| r.profile.model_info.name == same;
+            let (n, same) = (material.runs.len(), same.as_ref());
+            match same.filter(|_| others.iter().all(is_same)) {
+                Some(model) => format!("Memory of {model}: {n} runs"),
+                None => format!("Memory of {n} runs"),
             }
         }
     }
@@ -263,9 +245,8 @@ pub(super) fn tokens_unit(profile: &Profile) -> &'static str {
 /// Whether `tokens_per_second` counts the tokens of prompts, too.
 pub(super) fn counts_prompts(profile: &Profile) -> bool {
     profile.latency_stats.as_ref().is_some_and(|l| {
-        let rates = l.repeats.iter();
-        let mut generated = rates.filter_map(|r| r.result.output_tokens_per_second);
-        l.bench == LoadKind::Throughput && generated.next().is_none()
+        let mut rates = l.repeats.iter().map(|r| r.result.output_tokens_per_second);
+        l.bench == LoadKind::Throughput && rates.all(|rate| rate.is_none())
     })
 }
 

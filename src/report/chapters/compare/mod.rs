@@ -12,7 +12,7 @@ use super::Sources;
 use crate::engine::facts::Severity;
 use crate::report::content::{Chapter, TableCell, note_block};
 use crate::report::figures::percent_cell;
-use crate::report::layout::counted_words;
+use crate::report::layout::counted_noun;
 use crate::report::material::Material;
 
 /// The chapter, where a comparison is asked for.
@@ -25,11 +25,10 @@ pub(super) fn write_compare_chapter(material: &Material, _: &mut Sources) -> Vec
         ([a, b, ..], _) => (sweeps::sweep_blocks(a, b), Vec::new()),
         (_, [a, b, ..]) => runs::run_blocks(a, b),
         (sweeps, runs) => {
-            let text = format!(
-                "a comparison takes two runs or two sweeps; {} and {} were read",
-                counted_words(runs.len(), "run", "runs"),
-                counted_words(sweeps.len(), "sweep", "sweeps")
-            );
+            let runs = counted_noun(runs.len(), "run");
+            let sweeps = counted_noun(sweeps.len(), "sweep");
+            let text =
+                format!("a comparison takes two runs or two sweeps; {runs} and {sweeps} were read");
             let note = note_block(Severity::Warning, "nothing_to_compare", text);
             (vec![note], Vec::new())
         }

@@ -8,13 +8,12 @@ use crate::compare::subject::{Kind, Subject, Who};
 use crate::engine::facts::Severity;
 use crate::matrix::RowFigures;
 use crate::profile::Profile;
-use crate::report::chart::{self, Bar, BarPart, Bars, Chart, Plot, Scale, Segment};
+use crate::report::chapters::words::is_low_confidence;
+use crate::report::chart::{Bar, BarPart, Bars, Chart, ChartAxis, Plot, Scale, Segment};
 use crate::report::compare::describe_profile;
-use crate::report::content::{
-    ContentBlock, Grid, TableCell, note_block, number_column, text_column,
-};
-use crate::report::figures::{change_cell, figure_cell, gib_cell, gib_text};
-use crate::report::layout::{self, counted_words, join_sentences};
+use crate::report::content::{ContentBlock, Grid, note_block};
+use crate::report::figures::{change_cell, figure_cell, gib_cell, gib_text, with_plus};
+use crate::report::layout::{counted_words, format_figure, join_first, join_sentences};
 use crate::report::material::ReportRun;
 use crate::report::tables::{TableBuilder, word_or_reason};
 use crate::units::{Bytes, GIB, to_gib};
@@ -34,18 +33,9 @@ const FAR_LIMIT: f64 = 2.0;
 /// Two runs: what differs, and behind it where they ran.
 pub(super) fn run_blocks(a: &ReportRun, b: &ReportRun) -> (Vec<ContentBlock>, Vec<ContentBlock>) {
     let pair = compare_runs(a, b);
-    let mut blocks = pair_blocks(&pair);
-    let memory = blocks.iter().position(is_memory_table);
-    let drawn = change_waterfall(&pair, &a.profile, &b.profile).map(ContentBlock::Chart);
-    let at = memory.unwrap_or(blocks.len());
-    blocks.splice(at..at, drawn);
-    for block in &mut blocks {
-        if let ContentBlock::Table(grid) = block {
-            if grid.id == PERFORMANCE {
-                grid.rows.extend(first_tokens(&a.profile, &b.profile));
-            }
-        }
-    }
+    let drawn = change_waterfall(&pair, &a.profile, &b.profile);
+    let first_tokens = first_tokens(&a.profile, &b.profile);
+    let blocks = blocks_of_pair(&pair, drawn, first_tokens);
     (blocks, hosts(&a.profile, &b.profile))
 }
 
@@ -56,30 +46,25 @@ pub(in crate::report::chapters) fn compare_runs(a: &ReportRun, b: &ReportRun) ->
     )
 }
 
-fn is_memory_table(block: &ContentBlock) -> bool {
-    matches!(block, ContentBlock::Table(grid) if grid.id == MEMORY)
-}
-
-/// Words of the tables of parts, and of pool, latency and throughput.
-const PERFORMANCE: &str = "compare_performance";
-const MEMORY: &str = "compare_parts";
-
 /// What two profiles have and what differs, as far as their comparison knows.
 pub(in crate::report) fn pair_blocks(pair: &Pair) -> Vec<ContentBlock> {
+    blocks_of_pair(pair, None, Vec::new())
+}
+
+/// The same with what the profiles themselves add: the way from peak to peak, and further figures.
+fn blocks_of_pair(pair: &Pair, way: Option<Chart>, further: Vec<PairFigure>) -> Vec<ContentBlock> {
     let mut blocks = vec![
-        ContentBlock::Text(format!("A is {}.", describe_profile(&pair.profile1))),
-        ContentBlock::Text(format!("B is {}.", describe_profile(&pair.profile2))),
+        format!("A is {}.", describe_profile(&pair.profile1)).into(),
+        format!("B is {}.", describe_profile(&pair.profile2)).into(),
     ];
-    let notes = |severity, code: &str, sentences: &[String]| -> Vec<ContentBlock> {
-        let each = sentences.iter();
-        each.map(|s| note_block(severity, code, s.clone()))
-            .collect()
-    };
-    blocks.extend(notes(Severity::Error, "not_comparable", &pair.incomparable));
+    let incomparable = pair.incomparable.iter();
+    blocks.extend(incomparable.map(|s| note_block(Severity::Error, "not_comparable", s)));
     blocks.extend(settings_blocks(pair));
+    blocks.extend(way.map(ContentBlock::Chart));
     blocks.push(ContentBlock::Table(memory_table(pair)));
-    blocks.push(ContentBlock::Table(performance(pair)));
-    blocks.extend(notes(Severity::Warning, "to_know", &pair.warnings));
+    blocks.push(ContentBlock::Table(performance(pair, further)));
+    let warnings = pair.warnings.iter();
+    blocks.extend(warnings.map(|s| note_block(Severity::Warning, "to_know", s)));
     blocks
 }
 
@@ -100,9 +85,10 @@ pub(in crate::report) fn fullest_peaks(pair: &Pair) -> ([Option<f64>; 2], bool) 
     };
     // Documents before 4.0 have sums alone, and a sum is compared with a sum.
     let sides = [(&pair.profile1, sums[0]), (&pair.profile2, sums[1])];
-    let peaks = match sides.iter().all(|(who, _)| who.fullest_device.is_some()) {
-        true => sides.map(|(who, sum)| fullest(who, sum)),
-        false => sums,
+    let peaks = if sides.iter().all(|(who, _)| who.fullest_device.is_some()) {
+        sides.map(|(who, sum)| fullest(who, sum))
+    } else {
+        sums
     };
     (peaks, peaks != sums)
 }
@@ -116,12 +102,10 @@ pub(in crate::report) fn pair_sentence(pair: &Pair) -> String {
     };
     let moved = match change(Some(a), Some(b)) {
         _ if a == b => "as much as A".to_owned(),
-        Some(p) => format!(
-            "{} GiB ({:.1} %) {} than A",
-            gib_text((b - a).abs()),
-            p.abs(),
-            if b > a { "more" } else { "less" }
-        ),
+        Some(p) => {
+            let (by, more) = (gib_text((b - a).abs()), if b > a { "more" } else { "less" });
+            format!("{by} GiB ({:.1} %) {more} than A", p.abs())
+        }
         None => "and A nothing".to_owned(),
     };
     let (on, over) = if is_fullest {
@@ -129,10 +113,7 @@ pub(in crate::report) fn pair_sentence(pair: &Pair) -> String {
     } else {
         ("", "")
     };
-    text.push_str(&format!(
-        "At its peak B held {} GiB{on}, {moved}",
-        gib_text(b)
-    ));
+    text += &format!("At its peak B held {} GiB{on}, {moved}", gib_text(b));
     // What moved most, apart from the peak itself and the sum of the overhead.
     let parts = pair.components.iter().filter(|r| is_separate_part(pair, r));
     let most = parts
@@ -140,14 +121,10 @@ pub(in crate::report) fn pair_sentence(pair: &Pair) -> String {
         .max_by(|x, y| x.0.abs().total_cmp(&y.0.abs()))
         .filter(|(moved, _)| moved.abs() >= 0.001);
     if let Some((moved, label)) = most {
-        let sign = if moved > 0.0 { "+" } else { "-" };
-        text.push_str(&format!(
-            "; {label} moved most ({sign}{} GiB{over})",
-            gib_text(moved.abs())
-        ));
+        let moved = with_plus(moved, gib_text(moved));
+        text += &format!("; {label} moved most ({moved} GiB{over})");
     }
-    text.push('.');
-    text
+    text + "."
 }
 
 /// Whether a row is a part that the others do not hold: those sum to the peak.
@@ -170,20 +147,13 @@ fn settings_blocks(pair: &Pair) -> Vec<ContentBlock> {
         .grid_of_rows("compare_settings", "Settings that differ");
     let mut blocks = vec![match table {
         Some(table) => ContentBlock::Table(table),
-        None => ContentBlock::Text("No setting that is known of both differs.".into()),
+        None => "No setting that is known of both differs.".into(),
     }];
     if !one_sided.is_empty() {
-        let names = one_sided
-            .iter()
-            .take(MOST_NAMES)
-            .map(|d| d.setting.as_str());
-        let mut names = names.collect::<Vec<_>>().join(", ");
-        if one_sided.len() > MOST_NAMES {
-            names.push_str(", …; `plimsoll compare --json` has all");
-        }
+        let more = |_| ", …; `plimsoll compare --json` has all".into();
+        let names = join_first(&one_sided, MOST_NAMES, ", ", |d| d.setting.clone(), more);
         let count = counted_words(one_sided.len(), "setting is", "settings are");
-        let text = format!("{count} unknown in one of the two: {names}.");
-        blocks.push(ContentBlock::Text(text));
+        blocks.push(format!("{count} unknown in one of the two: {names}.").into());
     }
     blocks
 }
@@ -196,21 +166,17 @@ fn host_facts(profile: &Profile) -> Vec<(&'static str, Option<String>)> {
     let devices = &profile.gpu_info.devices;
     let mut names: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
     names.dedup();
-    let capacity = devices.iter().map(|d| d.total_bytes).sum::<Option<u64>>();
+    let size = |bytes: Option<u64>| bytes.map(|b| Bytes(b).to_string());
+    let capacity = size(all_capacity(profile));
     vec![
         ("host", word(&host.hostname)),
         ("kernel", word(&host.kernel)),
         ("architecture", word(&host.arch)),
         ("processors", (host.cpus > 0).then(|| host.cpus.to_string())),
-        ("memory", host.memory_bytes.map(|b| Bytes(b).to_string())),
+        ("memory", size(host.memory_bytes)),
         ("Docker", host.docker_version.clone()),
         ("devices", word(&names.join(", "))),
-        (
-            "memory of the devices",
-            capacity
-                .filter(|_| !devices.is_empty())
-                .map(|b| Bytes(b).to_string()),
-        ),
+        ("memory of the devices", capacity),
         ("measured by", word(&meta.memory_backend.name)),
         ("driver or interface", meta.memory_backend.version.clone()),
         ("image", word(&meta.container.image_id)),
@@ -220,14 +186,11 @@ fn host_facts(profile: &Profile) -> Vec<(&'static str, Option<String>)> {
 fn hosts(a: &Profile, b: &Profile) -> Vec<ContentBlock> {
     let (a, b) = (host_facts(a), host_facts(b));
     let facts = a.iter().zip(&b).filter(|((_, a), (_, b))| a != b);
+    let known = |fact: &Option<String>| word_or_reason(fact.as_ref(), "unknown");
     let table = TableBuilder::of_items(facts)
         .words("", "fact", |((name, _), _)| *name)
-        .cells("A", "a", |((_, a), _)| {
-            word_or_reason(a.as_ref(), "unknown")
-        })
-        .cells("B", "b", |(_, (_, b))| {
-            word_or_reason(b.as_ref(), "unknown")
-        })
+        .cells("A", "a", |((_, a), _)| known(a))
+        .cells("B", "b", |(_, (_, b))| known(b))
         .grid_of_rows("compare_hosts", "Where they ran, as far as it differs");
     table.into_iter().map(ContentBlock::Table).collect()
 }
@@ -236,20 +199,15 @@ fn hosts(a: &Profile, b: &Profile) -> Vec<ContentBlock> {
 fn change_waterfall(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
     let total = pair.components.iter().find(|r| r.kind == Kind::Total)?;
     let (from, to) = total.profile1_gb.zip(total.profile2_gb)?;
-    let rows: Vec<&PairRow> = pair
-        .components
-        .iter()
-        .filter(|r| is_separate_part(pair, r))
-        .collect();
+    let rows = pair.components.iter();
+    let rows: Vec<&PairRow> = rows.filter(|r| is_separate_part(pair, r)).collect();
     let whole = |letter: &str, profile: &Profile, pick: fn(&PairRow) -> Option<f64>| {
         let segment = |(part, row): (usize, &&PairRow)| {
             let sure = confidence(profile, row);
             Some(Segment {
                 part,
                 value: pick(row).filter(|v| *v != 0.0)?,
-                unsure: sure
-                    .as_deref()
-                    .is_some_and(crate::report::chapters::words::is_low_confidence),
+                unsure: sure.as_deref().is_some_and(is_low_confidence),
                 confidence: sure,
                 source: None,
             })
@@ -261,27 +219,26 @@ fn change_waterfall(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
             ..Bar::default()
         }
     };
-    let mut parts: Vec<BarPart> = rows
-        .iter()
-        .map(|r| BarPart {
-            label: r.label.clone(),
-            component: serde_json::from_value(r.component.as_str().into()).ok(),
-        })
-        .collect();
-    let changes: Vec<(usize, f64)> = (rows.iter().enumerate())
-        .filter_map(|(part, r)| Some((part, r.diff_gb.filter(|d| d.abs() >= SMALLEST_CHANGE)?)))
-        .collect();
+    let parts = rows.iter().map(|r| BarPart {
+        label: r.label.clone(),
+        component: serde_json::from_value(r.component.as_str().into()).ok(),
+    });
+    let mut parts: Vec<BarPart> = parts.collect();
+    let is_change = |change: &f64| change.abs() >= SMALLEST_CHANGE;
+    let changes = rows.iter().enumerate();
+    let changes = changes.filter_map(|(part, r)| Some((part, r.diff_gb.filter(is_change)?)));
+    let mut changes: Vec<(usize, f64)> = changes.collect();
     // What is known of one side alone has no change of its own.
     let rest = to - from - changes.iter().map(|c| c.1).sum::<f64>();
-    let rest = (rest.abs() >= SMALLEST_CHANGE).then_some((parts.len(), rest));
-    if rest.is_some() {
+    if is_change(&rest) {
+        changes.push((parts.len(), rest));
         parts.push(BarPart::plain_part("Not attributed"));
     }
     let mut bars = vec![whole("A", a, |r| r.profile1_gb)];
     let mut start = from;
-    for (part, change) in changes.iter().copied().chain(rest) {
+    for (part, change) in changes {
         bars.push(Bar {
-            label: parts.get(part)?.label.clone(),
+            label: parts[part].label.clone(),
             segments: vec![Segment {
                 part,
                 value: change,
@@ -302,68 +259,66 @@ fn change_waterfall(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
         let found = rows.iter().filter(|r| pick(r));
         found.map(|r| r.label.as_str()).collect()
     };
-    let same = |r: &PairRow| r.diff_gb.is_some_and(|d| d.abs() < SMALLEST_CHANGE);
-    let mut notes: Vec<String> = [
+    let same = |r: &PairRow| r.diff_gb.is_some_and(|d| !is_change(&d));
+    let groups = [
         ("No change", labels(&same)),
         ("Not known of A", labels(&|r| r.profile1_gb.is_none())),
         ("Not known of B", labels(&|r| r.profile2_gb.is_none())),
-    ]
-    .into_iter()
-    .filter(|(_, labels)| !labels.is_empty())
-    .map(|(words, labels)| format!("{words}: {}.", labels.join(", ")))
-    .collect();
+    ];
+    let groups = groups.into_iter().filter(|(_, labels)| !labels.is_empty());
+    let notes = groups.map(|(words, labels)| format!("{words}: {}.", labels.join(", ")));
+    let mut notes: Vec<String> = notes.collect();
+    let mut scale = Scale::FromZero;
     if zoomed {
+        scale = Scale::Linear;
         notes.push("The axis does not begin at zero: A and B are cut at its left end.".into());
+        // A limit would be beyond the end of such an axis.
+        bars.iter_mut().for_each(|bar| bar.limit = None);
     }
-    let scale = if zoomed {
-        Scale::Linear
-    } else {
-        Scale::FromZero
-    };
     Some(Chart {
         id: "compare_memory".into(),
         title: "Memory at the peak, from A to B".into(),
         note: join_sentences(notes),
         simulated: pair.profile1.simulated || pair.profile2.simulated,
         plot: Plot::Bars(Bars {
-            axis: chart::ChartAxis::new_axis("memory", "GiB", scale),
+            axis: ChartAxis::new_axis("memory", "GiB", scale),
             parts,
-            bars: bars
-                .into_iter()
-                // A limit would be beyond the end of such an axis.
-                .map(|bar| Bar {
-                    limit: bar.limit.filter(|_| !zoomed),
-                    ..bar
-                })
-                .collect(),
+            bars,
         }),
     })
 }
 
 /// How sure a part is, in the profile's word.
 fn confidence(profile: &Profile, row: &PairRow) -> Option<String> {
-    let parts = &profile.memory_breakdown.components;
-    let part = parts
-        .iter()
-        .find(|p| p.component.display_label() == row.label)?;
+    let mut parts = profile.memory_breakdown.components.iter();
+    let part = parts.find(|p| p.component.display_label() == row.label)?;
     Some(part.confidence.0.clone())
 }
 
-/// What the devices have together.
-fn device_capacity(profile: &Profile) -> Option<(f64, String)> {
+/// What the devices have together, bytes; `None` without devices.
+fn all_capacity(profile: &Profile) -> Option<u64> {
     let devices = &profile.gpu_info.devices;
-    let known = devices.iter().map(|d| d.total_bytes);
-    let total = known.sum::<Option<u64>>().filter(|_| !devices.is_empty())?;
-    let what = if devices.iter().all(|d| d.kind == DeviceKind::Gpu) {
+    let sizes = devices.iter().map(|d| d.total_bytes);
+    sizes.sum::<Option<u64>>().filter(|_| !devices.is_empty())
+}
+
+/// The same in GiB, and what it is.
+fn device_capacity(profile: &Profile) -> Option<(f64, String)> {
+    let mut devices = profile.gpu_info.devices.iter();
+    let what = if devices.all(|d| d.kind == DeviceKind::Gpu) {
         "capacity"
     } else {
         "limit of the container, or the host's memory"
     };
-    Some((to_gib(total), what.to_owned()))
+    Some((to_gib(all_capacity(profile)?), what.to_owned()))
 }
 
 fn memory_table(pair: &Pair) -> Grid {
     let why = |v: &Option<String>| v.clone().unwrap_or_else(|| "unknown".into());
+    let over = match fullest_peaks(pair) {
+        (_, true) => ", all GPUs together",
+        _ => "",
+    };
     TableBuilder::of_items(&pair.components)
         .words("part", "part", |r| match r.kind {
             Kind::OfOverhead => format!("of it: {}", r.label),
@@ -383,68 +338,47 @@ fn memory_table(pair: &Pair) -> Grid {
         })
         .known_words("A rests on", "a_source", |r| r.profile1_source.as_deref())
         .known_words("B rests on", "b_source", |r| r.profile2_source.as_deref())
-        .grid(
-            MEMORY,
-            if fullest_peaks(pair).1 {
-                "Memory at the peak, all GPUs together"
-            } else {
-                "Memory at the peak"
-            },
-        )
+        .grid("compare_parts", format!("Memory at the peak{over}"))
 }
 
-fn performance(pair: &Pair) -> Grid {
-    let rows = pair.others.iter().map(|o| match o.unit {
-        Unit::Bytes => figure_row(&format!("{}, GiB", o.label), o.profile1, o.profile2, GIB),
-        _ => figure_row(&o.label, o.profile1, o.profile2, 1.0),
+/// A figure of both runs under its label.
+type PairFigure = (String, [Option<f64>; 2]);
+
+fn performance(pair: &Pair, further: Vec<PairFigure>) -> Grid {
+    let others = pair.others.iter().map(|o| {
+        let both = [o.profile1, o.profile2];
+        match o.unit {
+            Unit::Bytes => {
+                let gib = both.map(|bytes| bytes.map(|b| b / GIB));
+                (format!("{}, GiB", o.label), gib)
+            }
+            _ => (o.label.clone(), both),
+        }
     });
-    Grid {
-        id: PERFORMANCE.into(),
-        caption: "Pool, latency, throughput".into(),
-        columns: vec![
-            text_column("figure", "figure"),
-            number_column("A", "a"),
-            number_column("B", "b"),
-            number_column("B - A", "diff"),
-            number_column("B - A, %", "diff_pct"),
-        ],
-        rows: rows.collect(),
-    }
+    let rows: Vec<PairFigure> = others.chain(further).collect();
+    TableBuilder::of_items(&rows)
+        .words("figure", "figure", |(label, _)| label)
+        .figures("A", "a", |(_, [a, _])| figure_cell(*a, "not measured"))
+        .figures("B", "b", |(_, [_, b])| figure_cell(*b, "not measured"))
+        .figures("B - A", "diff", |(_, [a, b])| {
+            let change = a.zip(*b).map(|(a, b)| b - a);
+            change_cell(change, ONE_SIDED, format_figure)
+        })
+        .figures("B - A, %", "diff_pct", |(_, [a, b])| {
+            change_in_percent(*a, *b)
+        })
+        .grid("compare_performance", "Pool, latency, throughput")
 }
 
 /// Time to the first token and per further token, where one of them has it.
-fn first_tokens(a: &Profile, b: &Profile) -> Vec<Vec<TableCell>> {
-    let (first, second) = (RowFigures::of_profile(a), RowFigures::of_profile(b));
-    let rows = [
-        (
-            "mean time to first token, ms",
-            first.ttft_mean_ms,
-            second.ttft_mean_ms,
-        ),
-        (
-            "mean time per further token, ms",
-            first.tpot_mean_ms,
-            second.tpot_mean_ms,
-        ),
+fn first_tokens(a: &Profile, b: &Profile) -> Vec<PairFigure> {
+    let both = [a, b].map(RowFigures::of_profile);
+    let first = both.each_ref().map(|f| f.ttft_mean_ms);
+    let further = both.each_ref().map(|f| f.tpot_mean_ms);
+    let mut rows = vec![
+        ("mean time to first token, ms".to_owned(), first),
+        ("mean time per further token, ms".to_owned(), further),
     ];
-    rows.into_iter()
-        .filter(|(_, a, b)| a.is_some() || b.is_some())
-        .map(|(label, a, b)| figure_row(label, a, b, 1.0))
-        .collect()
-}
-
-fn figure_row(label: &str, a: Option<f64>, b: Option<f64>, per: f64) -> Vec<TableCell> {
-    let scaled = |v: Option<f64>| v.map(|v| v / per);
-    let (a, b) = (scaled(a), scaled(b));
-    vec![
-        TableCell::text_cell(label),
-        figure_cell(a, "not measured"),
-        figure_cell(b, "not measured"),
-        change_cell(
-            a.zip(b).map(|(a, b)| b - a),
-            ONE_SIDED,
-            layout::format_figure,
-        ),
-        change_in_percent(a, b),
-    ]
+    rows.retain(|(_, both)| both.iter().any(Option::is_some));
+    rows
 }

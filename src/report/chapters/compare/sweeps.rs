@@ -8,11 +8,9 @@ use crate::report::chapters::sweep::read::{
 };
 use crate::report::chapters::sweep::{list_few, order_values};
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
-use crate::report::content::note_block;
-use crate::report::content::{ContentBlock, Grid};
-use crate::report::figures::change_cell;
-use crate::report::layout;
-use crate::report::layout::counted_words;
+use crate::report::content::{ContentBlock, Grid, note_block, number_column};
+use crate::report::figures::{change_cell, percent_text};
+use crate::report::layout::{capitalize_first, counted_noun, counted_words, join_first};
 use crate::report::material::StoredDocument;
 use crate::report::tables::{TableBuilder, format_in_unit, word_or_reason};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -31,37 +29,26 @@ pub(super) fn sweep_blocks(a: &StoredDocument, b: &StoredDocument) -> Vec<Conten
     );
     let matched = Matched::match_cells(&a, &b);
     let mut blocks = vec![
-        ContentBlock::Text(format!("A is the sweep {} in {a_name}.", a.name)),
-        ContentBlock::Text(format!("B is the sweep {} in {b_name}.", b.name)),
+        format!("A is the sweep {} in {a_name}.", a.name).into(),
+        format!("B is the sweep {} in {b_name}.", b.name).into(),
     ];
+    let not_comparable = |why: &str| note_block(Severity::Error, "not_comparable", why);
     if a.is_simulated() != b.is_simulated() {
-        blocks.push(note_block(
-            Severity::Error,
-            "not_comparable",
+        blocks.push(not_comparable(
             "one of them is of a simulated engine or device",
         ));
     }
     if matched.pairs.is_empty() {
-        blocks.push(note_block(
-            Severity::Error,
-            "not_comparable",
-            "they have no cell in common: neither an id, nor a model under the same load and settings",
-        ));
+        blocks.push(not_comparable("they have no cell in common: neither an id, nor a model under the same load and settings"));
     } else {
-        blocks.push(ContentBlock::Text(in_common(&matched)));
-        blocks.extend(
-            HELD.iter()
-                .filter_map(|f| moved(&matched, f))
-                .map(ContentBlock::Text),
-        );
+        blocks.push(in_common(&matched).into());
+        let moved = HELD.iter().filter_map(|f| moved(&matched, f));
+        blocks.extend(moved.map(ContentBlock::Text));
     }
     blocks.extend(settings_table(&a, &b).map(ContentBlock::Table));
-    blocks.extend(
-        [PEAK, THROUGHPUT]
-            .into_iter()
-            .filter_map(|f| against(&matched, f))
-            .map(ContentBlock::Chart),
-    );
+    let drawn = [PEAK, THROUGHPUT].into_iter();
+    let drawn = drawn.filter_map(|f| against(&matched, f));
+    blocks.extend(drawn.map(ContentBlock::Chart));
     if !matched.pairs.is_empty() {
         blocks.push(ContentBlock::Table(cells_table(&matched)));
     }
@@ -83,8 +70,6 @@ struct Matched<'a> {
 
 impl<'a> Matched<'a> {
     fn match_cells(a: &'a SweepDocument, b: &'a SweepDocument) -> Matched<'a> {
-        let mut matched = Matched::default();
-        let mut taken = vec![false; b.cells.len()];
         let by = |key: &dyn Fn(&SweepCell) -> String| {
             let mut found: HashMap<String, Vec<usize>> = HashMap::new();
             for (i, cell) in b.cells.iter().enumerate().rev() {
@@ -93,42 +78,36 @@ impl<'a> Matched<'a> {
             found
         };
         let mut by_id = by(&|c| c.id.clone());
-        let mut by_load = by(&describe_load);
-        let mut left = Vec::new();
-        let mut pairs: BTreeMap<usize, usize> = BTreeMap::new();
-        for (i, cell) in a.cells.iter().enumerate() {
+        let with_same_id = |cell: &SweepCell| {
             let same = by_id.get_mut(&cell.id).filter(|_| !cell.id.is_empty());
-            match same.and_then(Vec::pop) {
-                Some(other) => {
-                    if let Some(taken) = taken.get_mut(other) {
-                        *taken = true;
-                    }
-                    pairs.insert(i, other);
-                }
-                None => left.push(i),
+            same.and_then(Vec::pop)
+        };
+        // For each cell of A the one of B. Those with the same id come before those with the same load.
+        let mut others: Vec<Option<usize>> = a.cells.iter().map(with_same_id).collect();
+        let mut taken: BTreeSet<usize> = others.iter().copied().flatten().collect();
+        let by_id = taken.len();
+        let mut by_load = by(&describe_load);
+        for (cell, other) in a.cells.iter().zip(&mut others) {
+            if other.is_none() {
+                let same = by_load.entry(describe_load(cell)).or_default();
+                same.retain(|j| !taken.contains(j));
+                *other = same.pop();
+                taken.extend(*other);
             }
         }
-        for i in left {
-            let Some(cell) = a.cells.get(i) else { continue };
-            let same = by_load.entry(describe_load(cell)).or_default();
-            same.retain(|j| taken.get(*j) == Some(&false));
-            match same.pop() {
-                Some(other) => {
-                    if let Some(taken) = taken.get_mut(other) {
-                        *taken = true;
-                    }
-                    matched.by_load += 1;
-                    pairs.insert(i, other);
-                }
+        let mut matched = Matched {
+            by_load: taken.len() - by_id,
+            ..Matched::default()
+        };
+        for (cell, other) in a.cells.iter().zip(others) {
+            match other {
+                Some(other) => matched.pairs.push((cell, &b.cells[other])),
                 None => matched.only_a.push(cell),
             }
         }
-        let cells = pairs.into_iter();
-        matched.pairs = cells
-            .filter_map(|(i, j)| a.cells.get(i).zip(b.cells.get(j)))
-            .collect();
-        let alone = b.cells.iter().zip(taken).filter(|(_, taken)| !taken);
-        matched.only_b = alone.map(|(cell, _)| cell).collect();
+        let alone = b.cells.iter().enumerate();
+        let alone = alone.filter(|(i, _)| !taken.contains(i));
+        matched.only_b = alone.map(|(_, cell)| cell).collect();
         matched
     }
 
@@ -144,10 +123,8 @@ impl<'a> Matched<'a> {
 fn describe_load(cell: &SweepCell) -> String {
     const PLACE: [&str; 2] = ["container", "image"];
     let settings = cell.settings.iter();
-    let settings: Vec<String> = settings
-        .filter(|(name, _)| !PLACE.contains(&name.as_str()))
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
+    let settings = settings.filter(|(name, _)| !PLACE.contains(&name.as_str()));
+    let settings: Vec<String> = settings.map(|(n, v)| format!("{n}={v}")).collect();
     format!("{}\n{}", cell.model, settings.join("\n"))
 }
 
@@ -155,41 +132,34 @@ fn in_common(matched: &Matched<'_>) -> String {
     let n = matched.pairs.len();
     let mut text = format!("{} in both", counted_words(n, "cell is", "cells are"));
     if matched.by_load > 0 {
-        text.push_str(&format!(
-            ", {} of them by model, settings and load: their ids differ",
-            matched.by_load
-        ));
+        let n = matched.by_load;
+        text += &format!(", {n} of them by model, settings and load: their ids differ");
     }
     let otherwise = matched.pairs.iter().filter(|(a, b)| a.status != b.status);
     let otherwise = otherwise.count();
     if otherwise > 0 {
-        text.push_str(&format!(
-            "; {} otherwise in B than in A",
-            counted_words(otherwise, "cell ended", "cells ended")
-        ));
+        let ended = counted_words(otherwise, "cell ended", "cells ended");
+        text += &format!("; {ended} otherwise in B than in A");
     }
-    text.push('.');
-    text
+    text + "."
 }
 
 /// How a figure moved over all cells, in a sentence.
 fn moved(matched: &Matched<'_>, figure: &CellFigure) -> Option<String> {
-    let both = matched.both(figure);
-    let changes = both
-        .iter()
-        .filter_map(|(a, b, _)| change(Some(*a), Some(*b)));
+    let both = matched.both(figure).into_iter();
+    let changes = both.filter_map(|(a, b, _)| change(Some(a), Some(b)));
     let mut changes: Vec<f64> = changes.collect();
     changes.sort_by(f64::total_cmp);
-    let median = quantile_of_sorted(&changes, 0.5)?;
-    let (lowest, highest) = (changes.first()?, changes.last()?);
-    let sign = |p: f64| crate::report::figures::percent_text(p);
+    let of_all = [0.5, 0.0, 1.0].map(|q| quantile_of_sorted(&changes, q).map(percent_text));
+    let [Some(median), Some(lowest), Some(highest)] = of_all else {
+        return None;
+    };
+    let (what, cells) = (
+        capitalize_first(figure.title),
+        counted_noun(changes.len(), "cell"),
+    );
     Some(format!(
-        "{} moved by {} % in the median of {} ({} to {} %).",
-        layout::capitalize_first(figure.title),
-        sign(median),
-        counted_words(changes.len(), "cell", "cells"),
-        sign(*lowest),
-        sign(*highest)
+        "{what} moved by {median} % in the median of {cells} ({lowest} to {highest} %)."
     ))
 }
 
@@ -198,9 +168,8 @@ fn settings_table(a: &SweepDocument, b: &SweepDocument) -> Option<Grid> {
     let values = |sweep: &SweepDocument| {
         let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut put = |name: &str, value: &str| {
-            all.entry(name.to_owned())
-                .or_default()
-                .insert(value.to_owned());
+            let values = all.entry(name.to_owned()).or_default();
+            values.insert(value.to_owned());
         };
         for cell in &sweep.cells {
             put("model", &cell.model);
@@ -246,7 +215,7 @@ fn against(matched: &Matched<'_>, figure: &CellFigure) -> Option<Chart> {
         let cells = counted_words(without, "cell is", "cells are");
         format!("{cells} not drawn: not measured in both.")
     });
-    let what = layout::capitalize_first(figure.title);
+    let what = capitalize_first(figure.title);
     let title = format!("{what} of the same cells, B against A");
     let mut pairs = matched.pairs.iter();
     let simulated = pairs.any(|(a, b)| a.simulated || b.simulated);
@@ -281,15 +250,15 @@ fn cells_table(matched: &Matched<'_>) -> Grid {
     for f in HELD.into_iter().filter(known) {
         let value = |cell: &SweepCell| f.table_cell(cell.figure_value(f), &cell.failure_reason());
         let moved = |a: &SweepCell, b: &SweepCell| Some(b.figure_value(f)? - a.figure_value(f)?);
+        let text = |v: f64| format_in_unit(v, f.unit);
         let (head, key) = (f.column_head(), f.key);
+        let difference = number_column(format!("{head} B - A"), &format!("diff_{key}"));
         table = table
             .figures(&format!("{head} A"), &format!("a_{key}"), |(a, _)| value(a))
             .figures(&format!("{head} B"), &format!("b_{key}"), |(_, b)| value(b))
-            .figures(
-                &format!("{head} B - A"),
-                &format!("diff_{key}"),
-                |(a, b)| change_cell(moved(a, b), ONE_SIDED, |v| format_in_unit(v, f.unit)),
-            )
+            .column(difference, |(a, b)| {
+                change_cell(moved(a, b), ONE_SIDED, text)
+            })
             .figures("%", &format!("diff_pct_{key}"), |(a, b)| {
                 change_in_percent(a.figure_value(f), b.figure_value(f))
             });
@@ -301,17 +270,8 @@ fn cells_table(matched: &Matched<'_>) -> Grid {
 }
 
 fn only(letter: &str, cells: &[&SweepCell]) -> Option<String> {
-    let named: Vec<String> = cells
-        .iter()
-        .take(NAMED)
-        .map(|c| format!("{} {} ({})", c.model, c.load_words(), c.id))
-        .collect();
-    let more = if cells.len() > NAMED { ", …" } else { "" };
-    (!cells.is_empty()).then(|| {
-        format!(
-            "{} in {letter} only: {}{more}.",
-            counted_words(cells.len(), "cell is", "cells are"),
-            named.join("; ")
-        )
-    })
+    let name = |c: &&SweepCell| format!("{} {} ({})", c.model, c.load_words(), c.id);
+    let named = join_first(cells, NAMED, "; ", name, |_| ", …".into());
+    let counted = counted_words(cells.len(), "cell is", "cells are");
+    (!cells.is_empty()).then(|| format!("{counted} in {letter} only: {named}."))
 }

@@ -47,21 +47,14 @@ pub(super) fn load_line_charts(line: &Loadline, id: &str) -> Vec<Chart> {
     latencies.retain(|l| line.rounds.iter().any(|r| (l.value)(r).is_some()));
     if latencies.is_empty() {
         let mean = |r: &LoadlineRound| r.seen.result.mean_latency_ms;
-        latencies.push(RoundCurve::new(
-            "mean_latency_ms",
-            "mean latency",
-            "ms",
-            mean,
-        ));
+        let curve = RoundCurve::new("mean_latency_ms", "mean latency", "ms", mean);
+        latencies.push(curve);
     }
     // Each objective has its chart; without any, the first latency that is known.
-    let limited = latencies.iter().filter(|l| l.limit.is_some()).count();
-    let mut charts: Vec<Option<Chart>> = latencies
-        .iter()
-        .filter(|l| l.limit.is_some() || limited == 0)
-        .take(limited.max(1))
-        .map(|latency| sheet.pareto(latency))
-        .collect();
+    let limited = latencies.iter().filter(|l| l.limit.is_some());
+    let first = usize::from(limited.clone().next().is_none());
+    let shown = limited.chain(latencies.iter().take(first));
+    let mut charts: Vec<Option<Chart>> = shown.map(|latency| sheet.pareto(latency)).collect();
     charts.extend(latencies.iter().map(|latency| sheet.over_load(latency)));
     charts.push(sheet.queueing());
     let waiting = RoundCurve::new("queue_mean_s", "mean waiting in the queue", "s", |r| {
@@ -132,6 +125,15 @@ impl LoadLineCharts<'_> {
         Chart::new_chart(id, title, note, self.line.simulated, Plot::Curves(plot))
     }
 
+    /// The rounds that were sustained and those that were not, and how many points both have.
+    fn held_and_failed(&self, dot: impl Fn(&LoadlineRound) -> Option<Dot>) -> (Vec<Curve>, usize) {
+        let curve = |(label, held)| Curve::new_curve(label, self.points(Some(held), &dot), held);
+        let curves = [("sustained", true), ("not sustained", false)].map(curve);
+        let curves = drawn(curves.into());
+        let count = curves.iter().map(|c| c.points.len()).sum();
+        (curves, count)
+    }
+
     /// Throughput against latency.
     fn pareto(&self, latency: &RoundCurve) -> Option<Chart> {
         let dot = |round: &LoadlineRound| {
@@ -139,11 +141,7 @@ impl LoadLineCharts<'_> {
             let label = format!("{} in flight", round.concurrency);
             Some(Dot::new_dot(x, (latency.value)(round)?, Some(label)))
         };
-        let curves = [("sustained", true), ("not sustained", false)];
-        let curves =
-            curves.map(|(label, held)| Curve::new_curve(label, self.points(Some(held), dot), held));
-        let curves = drawn(curves.into());
-        let count: usize = curves.iter().map(|c| c.points.len()).sum();
+        let (curves, count) = self.held_and_failed(dot);
         if count < 2 {
             return None;
         }
@@ -162,19 +160,13 @@ impl LoadLineCharts<'_> {
 
     /// A figure over requests in flight, its limit, and the predicted load line.
     fn over_load(&self, figure: &RoundCurve) -> Option<Chart> {
-        let dot = |round: &LoadlineRound| round_dot(round, (figure.value)(round));
-        let (held, failed) = (self.points(Some(true), dot), self.points(Some(false), dot));
-        let heights = held.iter().chain(&failed).map(|d| d.y);
-        let heights = heights.chain(figure.limit.iter().map(|l| l.0));
-        let missing = self.line.rounds.len() - held.len() - failed.len();
-        if missing == self.line.rounds.len() {
+        let (mut curves, count) = self.held_and_failed(|r| round_dot(r, (figure.value)(r)));
+        if count == 0 {
             return None;
         }
+        let heights = curves.iter().flat_map(|c| &c.points).map(|d| d.y);
+        let heights = heights.chain(figure.limit.iter().map(|l| l.0));
         let highest = heights.fold(0.0, f64::max);
-        let mut curves = vec![
-            Curve::new_curve("sustained", held, true),
-            Curve::new_curve("not sustained", failed, false),
-        ];
         if let Some(x) = self.line.prediction.concurrency {
             let ends = [0.0, highest].map(|y| Dot::new_dot(x as f64, y, None));
             curves.push(Curve::new_curve("predicted load line", ends.to_vec(), true));
@@ -182,12 +174,12 @@ impl LoadLineCharts<'_> {
         let plot = Curves {
             x: axis(ACROSS, ""),
             y: axis(&figure.title, figure.unit),
-            curves: drawn(curves),
+            curves,
             levels: figure.limit.clone().into_iter().collect(),
             ..Curves::default()
         };
         let title = format!("{} over {ACROSS}", capitalize_first(&figure.title));
-        Some(self.chart(&figure.id, title, missing, plot))
+        Some(self.chart(&figure.id, title, self.line.rounds.len() - count, plot))
     }
 
     /// How many of the requests ran at once, and how many waited long: what the check for queueing counts.

@@ -72,10 +72,7 @@ pub(super) fn server_axes(cells: &[&SweepCell]) -> Vec<SweepAxis> {
 
 /// A cell among the others: `of org/A with dtype float16 at input 128, output 128 tokens, batch 8`. Of settings that
 /// change together the first is named.
-pub(in crate::report::chapters) fn describe_cell(
-    sweep: &SweepDocument,
-    cell: &SweepCell,
-) -> String {
+pub(crate) fn describe_cell(sweep: &SweepDocument, cell: &SweepCell) -> String {
     let cells: Vec<&SweepCell> = sweep.cells.iter().collect();
     let settings: Vec<String> = (server_axes(&cells).iter().take(NAMED))
         .filter_map(|axis| axis.names.first())
@@ -113,8 +110,7 @@ pub(super) fn varying_axes(cells: &[&SweepCell]) -> Vec<SweepAxis> {
     let mut names: Vec<&String> = names.into_iter().collect();
     names.sort_by_key(|n| ORDER.iter().position(|o| o == n).unwrap_or(ORDER.len()));
     let distinct = |pick: &dyn Fn(&SweepCell) -> (String, String)| {
-        let all: BTreeSet<(String, String)> = cells.iter().map(|c| pick(c)).collect();
-        all.len()
+        cells.iter().map(|c| pick(c)).collect::<BTreeSet<_>>().len()
     };
     let mut axes: Vec<SweepAxis> = Vec::new();
     for name in names {
@@ -145,9 +141,7 @@ pub(super) fn varying_axes(cells: &[&SweepCell]) -> Vec<SweepAxis> {
 }
 
 /// Each once: numbers by size, words by alphabet behind them.
-pub(in crate::report::chapters) fn order_values(
-    values: impl Iterator<Item = String>,
-) -> Vec<String> {
+pub(crate) fn order_values(values: impl Iterator<Item = String>) -> Vec<String> {
     let each: BTreeSet<String> = values.collect();
     let mut each: Vec<String> = each.into_iter().collect();
     each.sort_by(|a, b| sort_key(a).partial_cmp(&sort_key(b)).unwrap_or(a.cmp(b)));
@@ -157,10 +151,8 @@ pub(in crate::report::chapters) fn order_values(
 /// The numbers that a value is made of; words count as endless.
 fn sort_key(value: &str) -> Vec<f64> {
     let number = |v: &str| v.parse::<f64>().ok().filter(|n| n.is_finite());
-    value
-        .split(" / ")
-        .map(|v| number(v).unwrap_or(f64::MAX))
-        .collect()
+    let parts = value.split(" / ");
+    parts.map(|v| number(v).unwrap_or(f64::MAX)).collect()
 }
 
 /// The same cells by what they have on these axes: words of it, and the cells.
@@ -173,26 +165,18 @@ pub(super) fn split_by_axes<'a>(
         let values = axes.iter().map(|axis| axis.value_in_cell(cell)).collect();
         parts.entry(values).or_default().push(cell);
     }
-    let order = |values: &[String]| {
-        values
-            .iter()
-            .flat_map(|v| sort_key(v))
-            .collect::<Vec<f64>>()
+    let order = |values: &[String]| -> Vec<f64> {
+        let keys = values.iter().flat_map(|v| sort_key(v));
+        keys.collect()
     };
     let mut parts: Vec<_> = parts.into_iter().collect();
     parts.sort_by(|a, b| {
         let sizes = order(&a.0).partial_cmp(&order(&b.0));
         sizes.unwrap_or(std::cmp::Ordering::Equal)
     });
-    let words = |cells: &[&SweepCell]| {
-        let cell = cells.first();
-        let words = cell.map(|cell| axes.iter().map(|axis| axis.words_in_cell(cell)));
-        words
-            .into_iter()
-            .flatten()
-            .collect::<Vec<String>>()
-            .join(", ")
-    };
-    let parts = parts.into_iter().map(|(_, cells)| (words(&cells), cells));
+    let parts = parts.into_iter().map(|(_, cells)| {
+        let words = axes.iter().map(|axis| axis.words_in_cell(cells[0]));
+        (words.collect::<Vec<String>>().join(", "), cells)
+    });
     parts.collect()
 }

@@ -53,13 +53,8 @@ impl ChartList<'_> {
             [] => title,
             of => format!("{title}: {}", of.join(", ")),
         };
-        let id = format!(
-            "{}_{}{}_{}",
-            self.prefix,
-            self.kind,
-            self.charts.len() + 1,
-            figure.key
-        );
+        let (prefix, kind, n) = (self.prefix, self.kind, self.charts.len() + 1);
+        let id = format!("{prefix}_{kind}{n}_{}", figure.key);
         let simulated = cells.iter().any(|c| c.simulated);
         let (note, plot) = draw();
         let chart = Chart::new_chart(id, title, note, simulated, plot);
@@ -97,30 +92,27 @@ pub(super) fn sweep_maps<'a>(sweep: &SweepDocument, prefix: &'a str) -> ChartLis
             let mut over = None;
             if parts.len() > MOST_APART {
                 let names: Vec<String> = rest.iter().map(|a| a.axis_title()).collect();
-                over = Some(names.join(", "));
+                let names = names.join(", ");
+                over = Some(format!(
+                    "Each square is the highest of its cells over {names}."
+                ));
                 parts = vec![(String::new(), cells.clone())];
             }
             for (within, cells) in &parts {
                 for (figure, high_is_bad) in MAPPED {
                     // Where nothing was measured, only the map of memory has the reason.
-                    if cells.iter().all(|c| c.figure_value(figure).is_none())
-                        && figure.key != PEAK.key
-                    {
+                    let unknown = cells.iter().all(|c| c.figure_value(figure).is_none());
+                    if unknown && figure.key != PEAK.key {
                         continue;
                     }
                     let model = if models.len() > 1 { model } else { "" };
                     let title = capitalize_first(figure.title);
                     list.add(figure, (title, &[model, within]), cells, || {
                         let (heat, torn) = heat_map(cells, figure, (x, y), high_is_bad);
-                        let over = over.as_ref().map(|over| {
-                            format!("Each square is the highest of its cells over {over}.")
-                        });
                         let torn =
-                            torn.then(|| "With *: some cells of the square have no figure.".into());
-                        (
-                            join_sentences(over.into_iter().chain(torn)),
-                            Plot::Heat(heat),
-                        )
+                            torn.then_some("With *: some cells of the square have no figure.");
+                        let notes = over.as_deref().into_iter().chain(torn);
+                        (join_sentences(notes), Plot::Heat(heat))
                     });
                 }
             }
@@ -181,9 +173,8 @@ fn heat_map(
     // Up is more.
     let rows: Vec<&String> = y.values.iter().rev().collect();
     let squares = rows.iter();
-    let squares = squares
-        .map(|y| x.values.iter().map(|x| square(x, y)).collect())
-        .collect();
+    let squares = squares.map(|y| x.values.iter().map(|x| square(x, y)).collect());
+    let squares = squares.collect();
     let heat = Heat {
         x: (x.axis_title(), x.values.clone()),
         y: (y.axis_title(), rows.into_iter().cloned().collect()),
@@ -216,24 +207,20 @@ pub(super) fn sweep_curves<'a>(sweep: &SweepDocument, prefix: &'a str) -> ChartL
         let others = across.names.iter().filter(|n| *n != name);
         let others: Vec<String> = others.map(|n| setting_label(n)).collect();
         for (of, lines) in pictures(sweep, name, &rest) {
-            let cells: Vec<_> = lines
-                .iter()
-                .flat_map(|line| line.1.iter().copied())
-                .collect();
+            let cells: Vec<_> = lines.iter().flat_map(|l| l.1.iter().copied()).collect();
             for figure in CURVED {
-                let mut drawn: Vec<Curve> = (lines.iter())
-                    .map(|(label, cells)| load_curve(label, cells, name, figure))
-                    .collect();
-                drawn.retain(|curve| !curve.points.is_empty());
+                let drawn = lines.iter();
+                let drawn = drawn.map(|(label, cells)| load_curve(label, cells, name, figure));
+                let drawn: Vec<Curve> = drawn.filter(|c| !c.points.is_empty()).collect();
                 if drawn.iter().all(|curve| curve.points.len() < 2) {
                     continue;
                 }
                 let label = setting_label(name);
                 let title = format!("{} over {label}", capitalize_first(figure.title));
                 list.add(figure, (title, &[&of]), &cells, || {
-                    let along = (!others.is_empty()).then(|| {
-                        format!("Along the lines changes as well: {}.", others.join(", "))
-                    });
+                    let others = others.join(", ");
+                    let along = (!others.is_empty())
+                        .then(|| format!("Along the lines changes as well: {others}."));
                     let missing = missing_words(&cells, figure);
                     let curves = Curves {
                         x: ChartAxis::axis_across(label, &drawn),
@@ -241,10 +228,8 @@ pub(super) fn sweep_curves<'a>(sweep: &SweepDocument, prefix: &'a str) -> ChartL
                         curves: drawn,
                         ..Curves::default()
                     };
-                    (
-                        join_sentences(along.into_iter().chain(missing)),
-                        Plot::Curves(curves),
-                    )
+                    let note = join_sentences(along.into_iter().chain(missing));
+                    (note, Plot::Curves(curves))
                 });
             }
         }
@@ -272,10 +257,8 @@ fn pictures<'a>(
         let lines = split_by_axes(cells, rest).into_iter().map(line);
         lines.collect::<Vec<NamedCells<'a>>>()
     };
-    let all: Vec<_> = models
-        .iter()
-        .flat_map(|m| lines(m, models.len() > 1))
-        .collect();
+    let several = models.len() > 1;
+    let all: Vec<_> = models.iter().flat_map(|m| lines(m, several)).collect();
     if all.len() <= MOST_LINES {
         return vec![(String::new(), all)];
     }
@@ -297,11 +280,8 @@ fn pictures<'a>(
 fn load_curve(label: &str, cells: &[&SweepCell], name: &str, figure: &CellFigure) -> Curve {
     let dot = |cell: &&SweepCell| {
         let label = format!("{} ({})", cell.load_words(), cell.id);
-        Some(Dot::new_dot(
-            cell.setting_number(name)?,
-            cell.figure_value(figure)?,
-            Some(label),
-        ))
+        let (x, y) = (cell.setting_number(name)?, cell.figure_value(figure)?);
+        Some(Dot::new_dot(x, y, Some(label)))
     };
     let mut points: Vec<Dot> = cells.iter().filter_map(dot).collect();
     points.sort_by(|a, b| a.x.total_cmp(&b.x));
@@ -327,9 +307,8 @@ pub(super) fn pareto_charts<'a>(sweep: &SweepDocument, prefix: &'a str) -> Chart
     let axes = varying_axes(&all);
     let has_any =
         |axis: &SweepAxis, names: [&str; 2]| names.iter().any(|n| axis.includes_setting(n));
-    let others = axes
-        .iter()
-        .filter(|axis| !has_any(axis, LOADS.map(|l| l.0)));
+    let is_load = |axis: &&SweepAxis| has_any(axis, LOADS.map(|l| l.0));
+    let others = axes.iter().filter(|axis| !is_load(axis));
     let (workloads, servers): (Vec<_>, Vec<_>) =
         others.partition(|axis| has_any(axis, ["input_len", "output_len"]));
     let models = sweep.cells_by_model();
@@ -384,11 +363,11 @@ fn pareto_curves(
         curves.sort_by_key(|c| !c.points.iter().any(|d| is_on_front(&front, d)));
         let dropped = curves.split_off(MOST_LINES).len();
         let words = counted_words(dropped, "more configuration is", "more configurations are");
-        note.push_str(&format!(" {words} not drawn."));
+        note += &format!(" {words} not drawn.");
     }
     if drawn < cells.len() {
         let words = counted_words(cells.len() - drawn, "cell is", "cells are");
-        note.push_str(&format!(" {words} not drawn, for lack of these figures."));
+        note += &format!(" {words} not drawn, for lack of these figures.");
     }
     let curves = Curves {
         x: THROUGHPUT.chart_axis(),

@@ -1,7 +1,6 @@
 //! Sweeps: what was swept and its results, as sentences, maps, curves and tables.
 
 mod axes;
-mod calculated;
 mod charts;
 pub(super) mod read;
 mod tables;
@@ -34,92 +33,57 @@ pub(super) fn write_sweep_chapter(material: &Material, _: &mut Sources) -> Vec<C
     for (i, stored) in material.sweeps.iter().enumerate() {
         let prefix = numbered_id("sweep", i, several);
         let sweep = SweepDocument::read_sweep(&stored.document, &stored.name);
-        let grid = calculated::calculated_table(&sweep, &stored.name, &material.runs, &prefix);
-        chapters.extend(sweep_chapters(
-            &sweep,
-            &prefix,
-            several,
-            grid.map(ContentBlock::Table),
-        ));
+        let of = several.then(|| format!(": {}", sweep.name));
+        let of = of.unwrap_or_default();
+        let best = tables::best_table(&sweep, &prefix);
+        let calculated = tables::calculated_table(&sweep, &stored.name, &material.runs, &prefix);
+        let details = best.into_iter().chain(calculated);
+        chapters.push(Chapter {
+            id: prefix.clone(),
+            title: format!("The sweep{of}"),
+            blocks: overview(&sweep, &prefix),
+            details: details.map(ContentBlock::Table).collect(),
+        });
+        let all = tables::all_cells_table(&sweep, &prefix);
+        let pareto = charts::pareto_charts(&sweep, &prefix);
+        let curves = charts::sweep_curves(&sweep, &prefix);
+        let by_load = drawn_blocks(vec![pareto, curves]);
+        let maps = drawn_blocks(vec![charts::sweep_maps(&sweep, &prefix)]);
+        for (id, words, blocks) in [
+            ("curves", "Throughput, latency and memory by load", by_load),
+            ("maps", "Maps", maps),
+            ("all", "All cells", vec![ContentBlock::Table(all)]),
+        ] {
+            let (id, title) = (format!("{prefix}_{id}"), format!("{words}{of}"));
+            chapters.extend(Chapter::of_parts(&id, title, blocks, Vec::new()));
+        }
     }
     chapters
 }
 
-fn sweep_chapters(
-    sweep: &SweepDocument,
-    prefix: &str,
-    several: bool,
-    calculated: Option<ContentBlock>,
-) -> Vec<Chapter> {
-    let of = if several {
-        format!(": {}", sweep.name)
-    } else {
-        String::new()
-    };
-    let title = |words: &str| format!("{words}{of}");
-    let bests = tables::best_table(sweep, prefix).map(ContentBlock::Table);
-    let mut chapters = vec![Chapter {
-        id: prefix.to_owned(),
-        title: title("The sweep"),
-        blocks: overview(sweep, prefix),
-        details: bests.into_iter().chain(calculated).collect(),
-    }];
-    let by_load = [
-        charts::pareto_charts(sweep, prefix),
-        charts::sweep_curves(sweep, prefix),
-    ];
-    let maps = [charts::sweep_maps(sweep, prefix)];
-    for (id, words, lists) in [
-        (
-            "curves",
-            "Throughput, latency and memory by load",
-            Vec::from(by_load),
-        ),
-        ("maps", "Maps", Vec::from(maps)),
-    ] {
-        let left_out: usize = lists.iter().map(|list: &ChartList<'_>| list.left_out).sum();
-        let drawn = lists.into_iter().flat_map(|list| list.charts);
-        let mut blocks: Vec<ContentBlock> = drawn.map(ContentBlock::Chart).collect();
-        if blocks.is_empty() {
-            continue;
-        }
-        if left_out > 0 {
-            blocks.push(ContentBlock::Text(format!(
-                "{left_out} more pictures are left out; their figures are in the table of all cells."
-            )));
-        }
-        chapters.push(Chapter::of_blocks(
-            &format!("{prefix}_{id}"),
-            title(words),
-            blocks,
-        ));
+/// Charts, and how many were left out; nothing without any.
+fn drawn_blocks(lists: Vec<ChartList<'_>>) -> Vec<ContentBlock> {
+    let left_out: usize = lists.iter().map(|list| list.left_out).sum();
+    let drawn = lists.into_iter().flat_map(|list| list.charts);
+    let mut blocks: Vec<ContentBlock> = drawn.map(ContentBlock::Chart).collect();
+    if left_out > 0 && !blocks.is_empty() {
+        blocks.push(format!("{left_out} more pictures are left out; their figures are in the table of all cells.").into());
     }
-    let all = ContentBlock::Table(tables::all_cells_table(sweep, prefix));
-    chapters.push(Chapter::of_blocks(
-        &format!("{prefix}_all"),
-        title("All cells"),
-        vec![all],
-    ));
-    chapters
+    blocks
 }
 
 /// What was swept and its results.
 fn overview(sweep: &SweepDocument, prefix: &str) -> Vec<ContentBlock> {
-    let mut blocks = vec![ContentBlock::Text(describe_results(sweep))];
+    let mut blocks: Vec<ContentBlock> = vec![describe_results(sweep).into()];
     let cells: Vec<&SweepCell> = sweep.cells.iter().collect();
-    let models: Vec<String> = sweep
-        .cells_by_model()
-        .iter()
-        .map(|m| m.0.to_owned())
-        .collect();
+    let models = sweep.cells_by_model().into_iter();
+    let models: Vec<String> = models.map(|(model, _)| model.to_owned()).collect();
     let models = (models.len() > 1).then(|| format!("model: {}", list_few(&models)));
-    let axes = varying_axes(&cells);
-    let axes = axes
-        .iter()
-        .map(|a| format!("{}: {}", a.axis_title(), list_few(&a.values)));
+    let axes = varying_axes(&cells).into_iter();
+    let axes = axes.map(|a| format!("{}: {}", a.axis_title(), list_few(&a.values)));
     let swept: Vec<String> = models.into_iter().chain(axes).collect();
     if !swept.is_empty() {
-        blocks.push(ContentBlock::Text(format!("Swept: {}.", swept.join("; "))));
+        blocks.push(format!("Swept: {}.", swept.join("; ")).into());
     }
     type CellWord = fn(&SweepCell) -> Option<&String>;
     let words: [(&str, &str, CellWord); 2] = [
@@ -144,7 +108,7 @@ fn overview(sweep: &SweepDocument, prefix: &str) -> Vec<ContentBlock> {
     let lacked = cells.iter().filter(|c| tables::lacked_memory(c)).count();
     if lacked > 0 {
         let words = counted_words(lacked, "cell has no figures", "cells have no figures");
-        blocks.push(ContentBlock::Text(format!("{words} for lack of memory.")));
+        blocks.push(format!("{words} for lack of memory.").into());
         blocks.extend(tables::out_of_memory(sweep, prefix).map(ContentBlock::Table));
     }
     blocks
@@ -152,20 +116,16 @@ fn overview(sweep: &SweepDocument, prefix: &str) -> Vec<ContentBlock> {
 
 /// `2 cells have parts of low confidence (Model weights): their profiles say why`.
 fn doubtful_parts(cells: &[&SweepCell]) -> Option<ContentBlock> {
-    let doubtful = cells
-        .iter()
-        .filter(|c| !c.figures.low_confidence.is_empty());
+    let parts = cells.iter().map(|c| &c.figures.low_confidence);
+    let doubtful = parts.filter(|parts| !parts.is_empty());
     let count = doubtful.clone().count();
-    let parts: BTreeSet<Component> = doubtful
-        .flat_map(|c| c.figures.low_confidence.clone())
-        .collect();
+    let parts: BTreeSet<Component> = doubtful.flatten().copied().collect();
     let labels: Vec<&str> = parts.into_iter().map(Component::display_label).collect();
     (count > 0).then(|| {
         let cells = counted_words(count, "cell has", "cells have");
-        let text = format!(
-            "{cells} parts of low confidence ({}): each profile has the reason",
-            labels.join(", ")
-        );
+        let labels = labels.join(", ");
+        let text =
+            format!("{cells} parts of low confidence ({labels}): each profile has the reason");
         note_block(Severity::Warning, "low_confidence", text)
     })
 }
@@ -205,15 +165,12 @@ fn describe_results(sweep: &SweepDocument) -> String {
     if rest > 0 {
         parts.push(format!("{rest} that ended in a way unknown here"));
     }
-    let took = sweep.took_s.filter(|s| *s > 0.0);
-    let took = took.map_or(String::new(), |s| {
-        format!("; {} of work", format_duration(s))
-    });
-    let begun = sweep
-        .started
-        .as_ref()
-        .map_or(String::new(), |s| format!(", begun {}", format_moment(s)));
-    format!("{}: {}{took}{begun}.", sweep.name, parts.join(", "))
+    let took = sweep.took_s.filter(|s| *s > 0.0).map(format_duration);
+    let took = took.map(|took| format!("; {took} of work"));
+    let begun = sweep.started.as_deref().map(format_moment);
+    let begun = begun.map(|moment| format!(", begun {moment}"));
+    let rest: String = took.into_iter().chain(begun).collect();
+    format!("{}: {}{rest}.", sweep.name, parts.join(", "))
 }
 
 /// The values, the middle left out where they are many.

@@ -139,10 +139,8 @@ impl SweepCell {
                 settings.extend(text.map(|text| (cut_text(name), text)));
             }
         }
-        let words = list_at(cell, "/engine_args", usize::MAX);
-        let words: Vec<String> = words
-            .filter_map(|w| w.as_str().map(str::to_owned))
-            .collect();
+        let words = list_at(cell, "/engine_args", usize::MAX).filter_map(Value::as_str);
+        let words: Vec<String> = words.map(str::to_owned).collect();
         let flags = parse_flags(&words).into_iter().take(SETTINGS);
         settings.extend(flags.map(|(name, value)| (cut_text(&name), cut_text(&value))));
         let container = text_at(cell, "/place/container");
@@ -201,8 +199,10 @@ impl SweepCell {
         if self.is_done() {
             return "not measured".into();
         }
-        let word = self.cause.as_ref().unwrap_or(&self.status);
-        word.replace('_', " ")
+        self.cause
+            .as_ref()
+            .unwrap_or(&self.status)
+            .replace('_', " ")
     }
 
     /// A setting as a number.
@@ -224,11 +224,8 @@ impl SweepCell {
             Some(format!("{word} {value}{unit}"))
         });
         let known: Vec<String> = known.collect();
-        if known.is_empty() {
-            "load unknown".into()
-        } else {
-            known.join(", ")
-        }
+        let words = Some(known.join(", ")).filter(|words| !words.is_empty());
+        words.unwrap_or_else(|| "load unknown".into())
     }
 
     /// Tokens that its requests hold at once, for putting loads in order of size.

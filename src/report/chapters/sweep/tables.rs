@@ -1,50 +1,38 @@
-//! Tables of a sweep: why cells failed, the best of them, where memory ran out, and all of them.
+//! Tables of a sweep: why cells failed, the best of them, where memory ran out, all of them, and its groups as they were
+//! measured against what is calculated of them, where the profiles of its cells were read beside it.
 
 use super::axes::{server_axes, setting_label, varying_axes};
 use super::read::{CellFigure, FIGURES, LATENCY, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT};
-use crate::report::content::{Grid, TableCell, TableColumn};
-use crate::report::figures::figure_cell;
+use crate::compare::calculated::Item;
+use crate::compare::validate::RunValidation;
+use crate::profile::stats::quantile_of_sorted;
+use crate::report::content::{Grid, TableCell, TableColumn, number_column, text_column};
+use crate::report::figures::{figure_cell, gib_cell, percent_cell};
 use crate::report::layout::{format_figure, group_items};
+use crate::report::material::ReportRun;
 use crate::report::tables::{TableBuilder, word_or_reason};
-
-/// Cells that failed alike.
-struct FailureCause<'a> {
-    /// Status, cause and phase.
-    words: [&'a str; 3],
-    cells: usize,
-    message: &'a str,
-}
+use crate::units::GIB;
+use std::collections::HashMap;
 
 /// How many cells have no figures for which reason, with one sentence for each.
 pub(super) fn causes_table(sweep: &SweepDocument, prefix: &str) -> Option<Grid> {
-    let mut causes: Vec<FailureCause<'_>> = Vec::new();
-    for cell in sweep
-        .cells
-        .iter()
-        .filter(|c| !c.is_done() && !c.is_interpolated())
-    {
-        let [cause, phase, message] = [&cell.cause, &cell.phase, &cell.message]
-            .map(|word| word.as_deref().unwrap_or_default());
-        let words = [cell.status.as_str(), cause, phase];
-        match causes.iter_mut().find(|c| c.words == words) {
-            Some(cause) if cause.message.is_empty() => {
-                (cause.cells, cause.message) = (cause.cells + 1, message);
-            }
-            Some(cause) => cause.cells += 1,
-            None => causes.push(FailureCause {
-                words,
-                cells: 1,
-                message,
-            }),
-        }
-    }
-    causes.sort_by_key(|c| std::cmp::Reverse(c.cells));
+    let cells = sweep.cells.iter();
+    let cells = cells.filter(|c| !c.is_done() && !c.is_interpolated());
+    let word = |word: &Option<String>| word.clone().unwrap_or_default();
+    let mut causes = group_items(cells, |c| {
+        [c.status.clone(), word(&c.cause), word(&c.phase)]
+    });
+    causes.sort_by_key(|(_, cells)| std::cmp::Reverse(cells.len()));
+    let example = |cells: &[&SweepCell]| {
+        let mut messages = cells.iter().filter_map(|c| c.message.clone());
+        messages.find(|m| !m.is_empty()).unwrap_or_default()
+    };
     TableBuilder::of_items(&causes)
-        .words("status", "status", |c| c.words[0].replace('_', " "))
-        .words("cause", "cause", |c| c.words[1].replace('_', " "))
-        .words("phase", "phase", |c| c.words[2])
-        .counts("cells", "cells", |c| c.cells)
-        .words("example", "message", |c| c.message)
+        .words("status", "status", |(words, _)| words[0].replace('_', " "))
+        .words("cause", "cause", |(words, _)| words[1].replace('_', " "))
+        .words("phase", "phase", |(words, _)| &words[2])
+        .counts("cells", "cells", |(_, cells)| cells.len())
+        .words("example", "message", |(_, cells)| example(cells))
         .grid_of_rows(
             format!("{prefix}_causes"),
             "Cells without figures, by cause",
@@ -87,17 +75,16 @@ pub(super) fn best_table(sweep: &SweepDocument, prefix: &str) -> Option<Grid> {
     };
     let figure =
         |f: &'static CellFigure| move |(_, cell): (&str, &SweepCell)| cell_or_reason(cell, f);
+    let by_size = number_column("tokens/s per GiB", "tokens_per_second_per_gib");
     TableBuilder::of_items(best)
         .words("model", "model", |(_, cell)| &cell.model)
         .words("best by", "best_by", |(words, _)| words)
         .words("cell", "settings", |(_, cell)| settings(cell))
         .column(PEAK.table_column(), figure(PEAK))
         .column(THROUGHPUT.table_column(), figure(THROUGHPUT))
-        .figures(
-            "tokens/s per GiB",
-            "tokens_per_second_per_gib",
-            |(_, cell)| figure_cell(per_gib(cell), "throughput or peak was not measured"),
-        )
+        .column(by_size, |(_, cell)| {
+            figure_cell(per_gib(cell), "throughput or peak was not measured")
+        })
         .column(TTFT.table_column(), figure(TTFT))
         .column(LATENCY.table_column(), figure(LATENCY))
         .words("id", "cell", |(_, cell)| &cell.id)
@@ -127,7 +114,7 @@ pub(super) fn out_of_memory(sweep: &SweepDocument, prefix: &str) -> Option<Grid>
         cells.sort_by(|a, b| a.load_size().total_cmp(&b.load_size()));
         (first, cells)
     });
-    let groups: Vec<(&SweepCell, Vec<&SweepCell>)> = groups.collect();
+    let groups: Vec<_> = groups.collect();
     let all: Vec<&SweepCell> = sweep.cells.iter().collect();
     let axes = server_axes(&all);
     let names: Vec<&String> = axes.iter().flat_map(|axis| &axis.names).collect();
@@ -138,27 +125,22 @@ pub(super) fn out_of_memory(sweep: &SweepDocument, prefix: &str) -> Option<Grid>
         });
         settings.collect::<Vec<String>>().join(", ")
     };
-    let load =
-        |cell: Option<&&SweepCell>, why: &str| word_or_reason(cell.map(|c| c.load_words()), why);
     let is = |cell: &SweepCell, cause: &str| cell.cause.as_deref() == Some(cause);
+    let largest = |cells: &[&SweepCell]| {
+        let done = cells.iter().rfind(|c| c.is_done());
+        word_or_reason(done.map(|c| c.load_words()), "no cell of it was measured")
+    };
+    let smallest = |cells: &[&SweepCell]| {
+        let ran_out = cells.iter().find(|c| is(c, "oom"));
+        word_or_reason(ran_out.map(|c| c.load_words()), "none was tried that did")
+    };
+    let largest_column = text_column("largest that was measured", "largest_measured");
     let mut table = TableBuilder::of_items(&groups)
         .words("model", "model", |(first, _)| &first.model)
         .words("settings", "settings", |(first, _)| server(first))
-        .cells(
-            "largest that was measured",
-            "largest_measured",
-            |(_, cells)| {
-                load(
-                    cells.iter().rfind(|c| c.is_done()),
-                    "no cell of it was measured",
-                )
-            },
-        )
+        .column(largest_column, |(_, cells)| largest(cells))
         .cells("smallest that ran out", "smallest_oom", |(_, cells)| {
-            load(
-                cells.iter().find(|c| is(c, "oom")),
-                "none was tried that did",
-            )
+            smallest(cells)
         });
     for (cause, title) in LACKS {
         table = table.counts(title, cause, |(_, cells)| {
@@ -178,9 +160,8 @@ fn cell_or_reason(cell: &SweepCell, figure: &CellFigure) -> TableCell {
 /// Every cell with its figures.
 pub(super) fn all_cells_table(sweep: &SweepDocument, prefix: &str) -> Grid {
     let cells: Vec<&SweepCell> = sweep.cells.iter().collect();
-    let mut names: Vec<String> = ["input_len", "output_len", "batch_size"]
-        .map(String::from)
-        .to_vec();
+    let first = ["input_len", "output_len", "batch_size"];
+    let mut names: Vec<String> = first.map(String::from).into();
     // Settings that only vary together add nothing to the first of them: they come behind.
     let mut behind: Vec<String> = Vec::new();
     for axis in varying_axes(&cells) {
@@ -237,4 +218,70 @@ pub(super) fn all_cells_table(sweep: &SweepDocument, prefix: &str) -> Grid {
             format!("{prefix}_cells"),
             format!("All cells of {}", sweep.name),
         )
+}
+
+/// The items of a group that say most.
+const ITEMS: [Item; 4] = [Item::Weights, Item::KvPool, Item::Overhead, Item::Total];
+
+/// An item of a group: medians over its cells.
+#[derive(Clone, Copy)]
+struct GroupItem<'a> {
+    cell: &'a SweepCell,
+    item: Item,
+    cells: usize,
+    measured: Option<f64>,
+    calculated: Option<f64>,
+    error_percent: Option<f64>,
+}
+
+/// A row for each group and item that both sides know. `place` is where the sweep's document lies.
+pub(super) fn calculated_table(
+    sweep: &SweepDocument,
+    place: &str,
+    runs: &[ReportRun],
+    prefix: &str,
+) -> Option<Grid> {
+    let folder = place.rfind('/').map_or("", |at| &place[..=at]);
+    let calculated = runs.iter().filter_map(|r| r.calculated.as_ref());
+    let by_file: HashMap<&str, &RunValidation> = calculated.map(|c| (c.file.as_str(), c)).collect();
+    let found = sweep.cells.iter().filter_map(|cell| {
+        let file = format!("{folder}{}", cell.profile.as_ref()?);
+        Some((cell, *by_file.get(file.as_str())?))
+    });
+    let groups = group_items(found, |(cell, _)| cell.group.as_str());
+    let groups = groups.iter();
+    let items = groups.flat_map(|(_, group)| ITEMS.map(|item| group_item(group, item)));
+    TableBuilder::of_items(items.filter(|i| i.cells > 0))
+        .words("model", "model", |i| &i.cell.model)
+        .words("part", "item", |i| i.item.display_label())
+        .counts("cells", "cells", |i| i.cells)
+        .figures("measured, GiB", "measured_gib", |i| gib_cell(i.measured, ""))
+        .figures("calculated, GiB", "calculated_gib", |i| gib_cell(i.calculated, ""))
+        .figures("calculated less measured, %", "error_percent", |i| percent_cell(i.error_percent, ""))
+        .words("group", "group", |i| &i.cell.group)
+        .grid_of_rows(
+            format!("{prefix}_calculated"),
+            "Measured against calculated, by server configuration; medians of its cells, on the GPU with most of it",
+        )
+}
+
+fn group_item<'a>(group: &[(&'a SweepCell, &RunValidation)], item: Item) -> GroupItem<'a> {
+    let items = group.iter().flat_map(|(_, run)| &run.items);
+    let items = items.filter(|i| i.item == item);
+    let both =
+        items.filter_map(|i| Some([i.measured? / GIB, i.calculated? as f64 / GIB, i.error_pct?]));
+    let both: Vec<[f64; 3]> = both.collect();
+    let median = |n: usize| {
+        let mut all: Vec<f64> = both.iter().map(|b| b[n]).collect();
+        all.sort_by(f64::total_cmp);
+        quantile_of_sorted(&all, 0.5)
+    };
+    GroupItem {
+        cell: group[0].0,
+        item,
+        cells: both.len(),
+        measured: median(0),
+        calculated: median(1),
+        error_percent: median(2),
+    }
 }

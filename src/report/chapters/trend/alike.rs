@@ -22,59 +22,40 @@ pub(super) struct Alike<'a> {
 pub(super) fn group_alike_runs<'a>(runs: &[&'a ReportRun]) -> Vec<Alike<'a>> {
     let mut groups: BTreeMap<BTreeMap<String, String>, Vec<&ReportRun>> = BTreeMap::new();
     for run in runs {
-        groups
-            .entry(comparison_key(&run.profile))
-            .or_default()
-            .push(run);
+        let group = groups.entry(comparison_key(&run.profile)).or_default();
+        group.push(run);
     }
-    let mut groups: Vec<Alike> = groups
-        .into_iter()
-        .map(|(key, mut runs)| {
-            runs.sort_by(|a, b| {
-                a.profile
-                    .metadata
-                    .timestamp
-                    .cmp(&b.profile.metadata.timestamp)
-            });
-            let word = |name: &str| key.get(name).cloned();
-            let model = word("model").unwrap_or_else(|| "an unknown model".into());
-            let mut title = format!(
-                "{model} on {}",
-                word("engine").unwrap_or_else(|| "an unknown engine".into())
-            );
-            for (name, word) in [
-                ("input_len", "in"),
-                ("output_len", "out"),
-                ("batch_size", "batch"),
-            ] {
-                if let Some(value) = key.get(name) {
-                    title.push_str(&format!(", {word} {value}"));
-                }
+    let groups = groups.into_iter().map(|(key, mut runs)| {
+        runs.sort_by_key(|run| &run.profile.metadata.timestamp);
+        let word = |name: &str, unknown: &str| key.get(name).map_or(unknown, |w| w).to_owned();
+        let model = word("model", "an unknown model");
+        let mut title = format!("{model} on {}", word("engine", "an unknown engine"));
+        for (name, word) in [
+            ("input_len", "in"),
+            ("output_len", "out"),
+            ("batch_size", "batch"),
+        ] {
+            if let Some(value) = key.get(name) {
+                title += &format!(", {word} {value}");
             }
-            Alike {
-                model,
-                title,
-                simulated: runs.iter().any(|r| r.profile.metadata.simulated),
-                runs,
-                key,
-            }
-        })
-        .collect();
+        }
+        Alike {
+            model,
+            title,
+            simulated: runs.iter().any(|r| r.profile.metadata.simulated),
+            runs,
+            key,
+        }
+    });
+    let mut groups: Vec<Alike> = groups.collect();
     groups.sort_by_key(|g| std::cmp::Reverse(g.runs.len()));
     groups
 }
 
 fn comparison_key(profile: &Profile) -> BTreeMap<String, String> {
-    let all = settings::settings_of_profile(profile);
-    let is_same = |name: &str| {
-        let role = settings::role_of(name);
-        matches!(
-            role,
-            Some(Role::MustAgree | Role::ShouldAgree | Role::SameInTrend)
-        )
-    };
-    let mut key = all;
-    key.retain(|name, _| is_same(name));
+    let mut key = settings::settings_of_profile(profile);
+    let same = [Role::MustAgree, Role::ShouldAgree, Role::SameInTrend];
+    key.retain(|name, _| settings::role_of(name).is_some_and(|role| same.contains(&role)));
     let asked = profile.configuration.requested.iter();
     let flags = settings::parse_flags(&profile.parameters.extra_engine_args);
     let asked = asked.map(|(n, v)| (n.clone(), v.clone())).chain(flags);
@@ -96,21 +77,14 @@ impl Alike<'_> {
     /// In which settings it differs from others.
     pub fn differs_from(&self, other: &Alike<'_>) -> String {
         let names: BTreeSet<&String> = self.key.keys().chain(other.key.keys()).collect();
-        let differ = names
-            .into_iter()
-            .filter(|n| self.key.get(*n) != other.key.get(*n));
-        let word = |v: Option<&String>| v.map_or("nothing", String::as_str).to_owned();
-        let differ: Vec<String> = differ
-            .take(4)
-            .map(|n| {
-                let name = n.strip_prefix("asked ").unwrap_or(n);
-                format!(
-                    "{name} {} instead of {}",
-                    word(self.key.get(n)),
-                    word(other.key.get(n))
-                )
-            })
-            .collect();
+        let differ = names.into_iter().filter_map(|n| {
+            let name = n.strip_prefix("asked ").unwrap_or(n);
+            let [own, others] = [self, other].map(|runs| runs.key.get(n));
+            let word = |v: Option<&String>| v.map_or("nothing", String::as_str).to_owned();
+            let text = || format!("{name} {} instead of {}", word(own), word(others));
+            (own != others).then(text)
+        });
+        let differ: Vec<String> = differ.take(4).collect();
         if differ.is_empty() {
             "it has no neighbour".into()
         } else {
@@ -123,25 +97,20 @@ impl Alike<'_> {
 /// other: `block_size 16 to 32`.
 pub(super) fn changed_settings(a: &[&ReportRun], b: &[&ReportRun]) -> Vec<String> {
     let of = |runs: &[&ReportRun]| {
-        let mut all = runs
-            .iter()
-            .map(|r| settings::settings_of_profile(&r.profile));
-        let mut same = all.next().unwrap_or_default();
-        for next in all {
+        let all = runs.iter();
+        let all = all.map(|r| settings::settings_of_profile(&r.profile));
+        let same = all.reduce(|mut same, next| {
             same.retain(|name, value| next.get(name) == Some(value));
-        }
-        same
+            same
+        });
+        same.unwrap_or_default()
     };
     let (a, b) = (of(a), of(b));
-    let idle = |name: &str| {
+    let changed = a.iter().filter_map(|(name, before)| {
+        let after = b.get(name).filter(|after| *after != before)?;
         let role = settings::role_of(name);
-        matches!(role, Some(Role::Idle | Role::NamesRun))
-    };
-    a.iter()
-        .filter(|(name, _)| !idle(name))
-        .filter_map(|(name, before)| {
-            let after = b.get(name).filter(|after| *after != before)?;
-            Some(format!("{name} {before} to {after}"))
-        })
-        .collect()
+        let is_idle = matches!(role, Some(Role::Idle | Role::NamesRun));
+        (!is_idle).then(|| format!("{name} {before} to {after}"))
+    });
+    changed.collect()
 }

@@ -12,7 +12,9 @@ use crate::profile::stats::quantile_of_sorted;
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
 use crate::report::content::{Chapter, ContentBlock, Grid};
 use crate::report::figures::cell_by;
-use crate::report::layout::{counted_words, group_items, grouped_count};
+use crate::report::layout::{
+    counted_noun, counted_words, distinct_items, group_items, grouped_count, join_first,
+};
 use crate::report::material::{Material, ReportRun};
 use crate::report::tables::{ItemFigure, TableBuilder, format_in_unit};
 use crate::units::to_gib;
@@ -60,34 +62,11 @@ pub(super) fn write_trend_chapter(material: &Material, _: &mut Sources) -> Vec<C
     }
     if trends.len() > MOST {
         let more = trends.len() - MOST;
-        blocks.push(ContentBlock::Text(format!(
-            "{more} more groups of runs are left out."
-        )));
+        blocks.push(format!("{more} more groups of runs are left out.").into());
     }
-    blocks.extend(left_out(
-        &groups,
-        &trends,
-        material.runs.len() - whole.len(),
-    ));
+    let not_whole = material.runs.len() - whole.len();
+    blocks.extend(left_out(&groups, &trends, not_whole));
     Chapter::of_parts("trend", "Over versions and time", blocks, Vec::new())
-}
-
-/// What the runs are put in order by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
-    Version,
-    Image,
-    Time,
-}
-
-impl By {
-    fn step_word(self) -> &'static str {
-        match self {
-            By::Version => "engine version",
-            By::Image => "image",
-            By::Time => "time",
-        }
-    }
 }
 
 /// The runs of one version, of one image, or one run.
@@ -98,24 +77,19 @@ struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    fn new(label: String, runs: Vec<&'a ReportRun>) -> Step<'a> {
+    fn new((label, runs): (String, Vec<&'a ReportRun>)) -> Step<'a> {
+        let figures = runs.iter().map(|r| RowFigures::of_profile(&r.profile));
         Step {
             label,
-            figures: runs
-                .iter()
-                .map(|r| RowFigures::of_profile(&r.profile))
-                .collect(),
+            figures: figures.collect(),
             runs,
         }
     }
 
     /// The figures of its runs, sorted.
     fn sorted(&self, watched: &CellFigure) -> Vec<f64> {
-        let mut all: Vec<f64> = self
-            .figures
-            .iter()
-            .filter_map(|f| watched.value_of(f))
-            .collect();
+        let all = self.figures.iter().filter_map(|f| watched.value_of(f));
+        let mut all: Vec<f64> = all.collect();
         all.sort_by(f64::total_cmp);
         all
     }
@@ -132,7 +106,8 @@ impl<'a> Step<'a> {
 
 /// Runs that are alike, in order.
 struct Trend<'a> {
-    by: By,
+    /// What they are put in order by.
+    by: &'static str,
     alike: &'a Alike<'a>,
     steps: Vec<Step<'a>>,
     /// Steps before the first that is shown.
@@ -148,20 +123,17 @@ impl<'a> Trend<'a> {
             Some(run.profile.metadata.container.image.clone()).filter(|i| !i.is_empty())
         };
         let steps = |label: &dyn Fn(&ReportRun) -> Option<String>| {
-            let labelled = alike
-                .runs
-                .iter()
-                .copied()
-                .filter(|run| label(run).is_some());
+            let runs = alike.runs.iter().copied();
+            let labelled = runs.filter(|run| label(run).is_some());
             group_items(labelled, |run| label(run).unwrap_or_default())
         };
         let mut by_version = steps(&version);
         let by_image = steps(&image);
         let (by, found) = if by_version.len() > 1 {
             by_version.sort_by_cached_key(|s| version::version_order(&s.0));
-            (By::Version, by_version)
+            ("engine version", by_version)
         } else if by_image.len() > 1 {
-            (By::Image, by_image)
+            ("image", by_image)
         } else {
             // To the second: `2026-11-21 13:49:58`.
             let moment = |r: &ReportRun| {
@@ -169,15 +141,11 @@ impl<'a> Trend<'a> {
                 timestamp.chars().take(19).collect::<String>()
             };
             let each = alike.runs.iter().map(|r| (moment(r), vec![*r]));
-            (By::Time, each.collect())
+            ("time", each.collect())
         };
         let known_runs: usize = found.iter().map(|s| s.1.len()).sum();
         let earlier = found.len().saturating_sub(STEPS);
-        let steps: Vec<Step> = found
-            .into_iter()
-            .skip(earlier)
-            .map(|(label, runs)| Step::new(label, runs))
-            .collect();
+        let steps: Vec<Step> = found.into_iter().skip(earlier).map(Step::new).collect();
         (steps.len() > 1).then(|| Trend {
             earlier,
             by,
@@ -189,44 +157,32 @@ impl<'a> Trend<'a> {
 
     fn trend_blocks(&self, prefix: &str) -> Vec<ContentBlock> {
         let runs: usize = self.steps.iter().map(|s| s.runs.len()).sum();
-        let hosts: std::collections::BTreeSet<&str> = (self.steps.iter())
-            .flat_map(|s| &s.runs)
-            .map(|r| r.profile.metadata.host.hostname.as_str())
-            .collect();
-        let mut text = format!(
-            "{} of {}, by {}",
-            counted_words(runs, "run", "runs"),
-            self.alike.title,
-            self.by.step_word()
-        );
+        let all = self.steps.iter().flat_map(|s| &s.runs);
+        let hosts = distinct_items(all.map(|r| &r.profile.metadata.host.hostname));
+        let (by, counted) = (self.by, counted_noun(runs, "run"));
+        let mut text = format!("{counted} of {}, by {by}", self.alike.title);
         if hosts.len() > 1 {
-            text.push_str(&format!(", on {} hosts", hosts.len()));
+            text += &format!(", on {} hosts", hosts.len());
         }
         text.push('.');
         if runs > self.steps.len() {
-            text.push_str(" Of several runs the median is shown.");
+            text += " Of several runs the median is shown.";
         }
         if self.earlier > 0 {
-            text.push_str(&format!(
-                " Shown are the latest {STEPS}; {} before them {} left out.",
-                self.earlier,
-                if self.earlier == 1 { "is" } else { "are" }
-            ));
+            let n = self.earlier;
+            let are = if n == 1 { "is" } else { "are" };
+            text += &format!(" Shown are the latest {STEPS}; {n} before them {are} left out.");
         }
-        let mut blocks = vec![ContentBlock::Text(text)];
+        let mut blocks: Vec<ContentBlock> = vec![text.into()];
         let moved = self.moved();
         if moved.is_empty() {
-            blocks.push(ContentBlock::Text(format!(
-                "No figure moved by more than {MOVED} % between neighbours."
-            )));
+            let text = format!("No figure moved by more than {MOVED} % between neighbours.");
+            blocks.push(text.into());
         }
         blocks.extend(moved.into_iter().map(ContentBlock::Text));
         if self.unknown > 0 {
-            blocks.push(ContentBlock::Text(format!(
-                "{} left out: the {} is not known.",
-                counted_words(self.unknown, "run is", "runs are"),
-                self.by.step_word()
-            )));
+            let runs = counted_words(self.unknown, "run is", "runs are");
+            blocks.push(format!("{runs} left out: the {by} is not known.").into());
         }
         blocks.extend(self.charts(prefix).into_iter().map(ContentBlock::Chart));
         blocks.push(ContentBlock::Table(self.steps_table(prefix)));
@@ -248,7 +204,7 @@ impl<'a> Trend<'a> {
     }
 
     fn steps_table(&self, prefix: &str) -> Grid {
-        let by = self.by.step_word();
+        let by = self.by;
         let mut table = TableBuilder::of_items(&self.steps)
             .words(by, "step", |step| &step.label)
             .counts("runs", "runs", |step| step.runs.len());
@@ -256,12 +212,8 @@ impl<'a> Trend<'a> {
             table = table.column(watched.table_column(), |step| {
                 let known = step.sorted(watched).len();
                 cell_by(step.median(watched), "no run of it knows", |value| {
-                    let text = format_figure(watched, value);
-                    if known < step.runs.len() {
-                        format!("{text} (of {known})")
-                    } else {
-                        text
-                    }
+                    let of = (known < step.runs.len()).then(|| format!(" (of {known})"));
+                    format_figure(watched, value) + &of.unwrap_or_default()
                 })
             });
         }
@@ -270,19 +222,16 @@ impl<'a> Trend<'a> {
     }
 
     fn charts(&self, prefix: &str) -> Vec<Chart> {
+        let of_memory = ["peak_gib", "weights_gib", "kv_pool_gib", "overhead_gib"];
         let pictures: [(&str, &str, &[&str]); 3] = [
-            (
-                "memory",
-                "Memory",
-                &["peak_gib", "weights_gib", "kv_pool_gib", "overhead_gib"],
-            ),
+            ("memory", "Memory", &of_memory),
             ("kv_pool", "KV pool", &["kv_pool_tokens"]),
             ("throughput", "Throughput", &["tokens_per_second"]),
         ];
         let places: Vec<(f64, String)> = (self.steps.iter().enumerate())
             .map(|(i, s)| ((i + 1) as f64, s.label.clone()))
             .collect();
-        let by = self.by.step_word();
+        let by = self.by;
         let charts = pictures.iter().filter_map(|(id, title, keys)| {
             let drawn = WATCHED.iter().filter(|w| keys.contains(&w.key));
             let unit = drawn.clone().next()?.unit;
@@ -317,17 +266,17 @@ impl<'a> Trend<'a> {
 
 /// Percent, with a decimal where it is small.
 fn format_share(percent: f64) -> String {
-    if percent < 10.0 {
-        format!("{percent:.1}").trim_end_matches(".0").to_owned()
-    } else {
-        format!("{percent:.0}")
-    }
+    let decimals = usize::from(percent < 10.0);
+    format!("{percent:.decimals$}")
+        .trim_end_matches(".0")
+        .to_owned()
 }
 
 /// What moved from one step to the next.
 fn moved(a: &Step<'_>, b: &Step<'_>) -> Vec<String> {
     let mut sentences = Vec::new();
     let mut titles: Vec<&str> = Vec::new();
+    let (from, to) = (&a.label, &b.label);
     for watched in &WATCHED {
         // Tokens and bytes of the pool move together: one sentence.
         if titles.contains(&watched.title) {
@@ -341,43 +290,34 @@ fn moved(a: &Step<'_>, b: &Step<'_>) -> Vec<String> {
             continue;
         };
         let verb = if percent < 0.0 { "shrank" } else { "grew" };
-        let mut sentence = format!(
-            "{} {verb} {} % from {} to {} ({} to {} {}",
-            watched.title,
-            format_share(percent.abs()),
-            a.label,
-            b.label,
+        let (title, unit, by) = (watched.title, watched.unit, format_share(percent.abs()));
+        let (before, after) = (
             format_figure(watched, before),
             format_figure(watched, after),
-            watched.unit
         );
+        let mut sentence = format!("{title} {verb} {by} % from {from} to {to}");
+        sentence += &format!(" ({before} to {after} {unit}");
         let (n, m) = (a.sorted(watched).len(), b.sorted(watched).len());
         if n > 1 || m > 1 {
-            sentence.push_str(&format!("; medians of {n} and {m} runs"));
+            sentence += &format!("; medians of {n} and {m} runs");
         }
         sentence.push(')');
         let overlap = a.figure_range(watched).zip(b.figure_range(watched));
         if overlap.is_some_and(|(a, b)| (n > 1 || m > 1) && a.0 <= b.1 && b.0 <= a.1) {
-            sentence.push_str(", within the spread of the runs");
+            sentence += ", within the spread of the runs";
         }
-        sentence.push('.');
-        sentences.push(sentence);
+        sentences.push(sentence + ".");
     }
-    if !sentences.is_empty() {
-        let changed = changed_settings(&a.runs, &b.runs);
-        if !changed.is_empty() {
-            let named: Vec<String> = changed.iter().take(NAMED).cloned().collect();
-            let more = match changed.len().saturating_sub(NAMED) {
-                0 => String::new(),
-                n => format!(" and {n} more"),
-            };
-            sentences.push(format!(
-                "In force changed between {} and {}: {}{more}.",
-                a.label,
-                b.label,
-                named.join(", ")
-            ));
-        }
+    if sentences.is_empty() {
+        return sentences;
+    }
+    let changed = changed_settings(&a.runs, &b.runs);
+    if !changed.is_empty() {
+        let more = |n| format!(" and {n} more");
+        let named = join_first(&changed, NAMED, ", ", String::clone, more);
+        sentences.push(format!(
+            "In force changed between {from} and {to}: {named}."
+        ));
     }
     sentences
 }
@@ -392,28 +332,21 @@ fn format_figure(watched: &CellFigure, value: f64) -> String {
 /// The runs that are in no trend, and why.
 fn left_out(groups: &[Alike<'_>], trends: &[Trend<'_>], not_whole: usize) -> Vec<ContentBlock> {
     let mut blocks = Vec::new();
-    let alone: Vec<&Alike> = groups
-        .iter()
-        .filter(|g| trends.iter().all(|t| !std::ptr::eq(t.alike, *g)))
-        .collect();
+    let has_trend = |g: &Alike| trends.iter().any(|t| std::ptr::eq(t.alike, g));
+    let alone: Vec<&Alike> = groups.iter().filter(|g| !has_trend(g)).collect();
     let runs: usize = alone.iter().map(|g| g.runs.len()).sum();
+    let counted = |runs: usize| counted_words(runs, "run is", "runs are");
     if runs > 0 {
-        let near = trends.first().map(|t| t.alike);
-        let why: Vec<String> = (alone.iter().take(5))
-            .filter_map(|g| Some(format!("{} ({})", g.group_name(), g.differs_from(near?))))
-            .collect();
-        let more = if alone.len() > why.len() { "; …" } else { "" };
-        blocks.push(ContentBlock::Text(format!(
-            "{} not compared, because other settings differ: {}{more}.",
-            counted_words(runs, "run is", "runs are"),
-            why.join("; ")
-        )));
+        let near = trends[0].alike;
+        let why = |g: &&Alike| format!("{} ({})", g.group_name(), g.differs_from(near));
+        let why = join_first(&alone, 5, "; ", why, |_| "; …".into());
+        let runs = counted(runs);
+        let text = format!("{runs} not compared, because other settings differ: {why}.");
+        blocks.push(text.into());
     }
     if not_whole > 0 {
-        blocks.push(ContentBlock::Text(format!(
-            "{} not compared for not coming to an end.",
-            counted_words(not_whole, "run is", "runs are")
-        )));
+        let runs = counted(not_whole);
+        blocks.push(format!("{runs} not compared for not coming to an end.").into());
     }
     blocks
 }
