@@ -42,15 +42,14 @@ pub fn ablation_report(ablation: &Ablation) -> Report {
         };
         ContentBlock::Text(text)
     }));
+    let title = format!(
+        "{}: {} against {}",
+        ablation.container, ablation.b.name, ablation.a.name
+    );
+    let chapters = vec![Chapter::of_blocks("ablation", "A against B", blocks)];
     Report {
-        title: format!(
-            "{}: {} against {}",
-            ablation.container, ablation.b.name, ablation.a.name
-        ),
         simulated: (ablation.simulated).then(|| "an engine or a GPU here is simulated".into()),
-        answer: answer_of_ablation(ablation),
-        chapters: vec![Chapter::of_blocks("ablation", "A against B", blocks)],
-        ..Report::default()
+        ..Report::of_chapters(title, answer_of_ablation(ablation), chapters)
     }
 }
 

@@ -33,12 +33,8 @@ pub fn calibration_report(calibration: &Calibration, skipped: &[(String, u64)]) 
         enough.count(),
         counted_noun(calibration.entries.len(), "deployment")
     );
-    Report {
-        title: format!("Learned from {runs}"),
-        answer: Some(Answer::of_verdict(AnswerState::Unknown, verdict)),
-        chapters,
-        ..Report::default()
-    }
+    let answer = Answer::of_verdict(AnswerState::Unknown, verdict);
+    Report::of_chapters(format!("Learned from {runs}"), answer, chapters)
 }
 
 fn overheads_table(calibration: &Calibration) -> Grid {

@@ -170,12 +170,11 @@ pub fn clean_report(found: &CleanFindings) -> Report {
         let more = entry_table("to_clean_more", rest);
         to_clean.details.splice(0..0, more);
     }
+    let answer = answer_of_findings(found, &todo);
+    let chapters = chapters.into_iter().flatten().collect();
     Report {
-        title: "Leftovers on this host".into(),
         simulated: (found.simulated).then(|| "a GPU here is simulated".into()),
-        answer: Some(answer_of_findings(found, &todo)),
-        chapters: chapters.into_iter().flatten().collect(),
-        ..Report::default()
+        ..Report::of_chapters("Leftovers on this host", answer, chapters)
     }
 }
 

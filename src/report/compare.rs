@@ -74,20 +74,15 @@ pub fn pair_report(pair: &Pair) -> Report {
         .filter(|(_, cell, _)| cell.number.is_some())
         .map(|(label, value, unit)| KeyFigure::new_figure(label, value, &unit))
         .collect();
+    let title = format!("{} against {}", pair.profile2.file, pair.profile1.file);
+    let chapter = Chapter::of_blocks("compare", "Side by side", pair_blocks(pair));
     Report {
         simulated: match simulated {
             [false, false] => None,
             [true, true] => Some("an engine or a GPU of both is simulated".into()),
             _ => Some("an engine or a GPU of one side is simulated".into()),
         },
-        title: format!("{} against {}", pair.profile2.file, pair.profile1.file),
-        answer: Some(answer.with_gauge(gauge)),
-        chapters: vec![Chapter::of_blocks(
-            "compare",
-            "Side by side",
-            pair_blocks(pair),
-        )],
-        ..Report::default()
+        ..Report::of_chapters(title, answer.with_gauge(gauge), vec![chapter])
     }
 }
 

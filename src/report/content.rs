@@ -173,6 +173,20 @@ pub enum ContentBlock {
 }
 
 impl Report {
+    /// A report of these chapters.
+    pub(super) fn of_chapters(
+        title: impl Into<String>,
+        answer: impl Into<Option<Answer>>,
+        chapters: Vec<Chapter>,
+    ) -> Report {
+        Report {
+            title: title.into(),
+            answer: answer.into(),
+            chapters,
+            ..Report::default()
+        }
+    }
+
     /// With all details among what answers first questions.
     pub fn show_details(mut self) -> Report {
         for chapter in &mut self.chapters {

@@ -18,12 +18,8 @@ pub fn given_report(report: &GivenReport) -> Report {
     if report.profiles.len() > 1 {
         chapters.push(summary_chapter(report));
     }
-    Report {
-        title: "Measured against calculated".into(),
-        answer: Some(answer_of_given(report)),
-        chapters,
-        ..Report::default()
-    }
+    let title = "Measured against calculated";
+    Report::of_chapters(title, answer_of_given(report), chapters)
 }
 
 /// The largest error; with a limit, whether it is kept.

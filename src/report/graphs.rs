@@ -25,20 +25,16 @@ pub fn graphs_report(report: &GraphReport) -> Report {
     chapters.push(analysis_chapter(report));
     let findings = report.findings.iter();
     let findings = findings.map(|f| note_block(f.severity, &f.code, f.message.clone()));
-    let findings = Chapter::of_blocks("findings", "Findings", findings.collect());
-    chapters.extend(Some(findings).filter(|c| !c.blocks.is_empty()));
+    let findings = Chapter::of_parts("findings", "Findings", findings.collect(), Vec::new());
+    chapters.extend(findings);
+    let title = format!(
+        "{}: CUDA graphs of TensorRT-LLM {version}, {} speculation",
+        report.container, report.speculation
+    );
+    let answer = Answer::of_verdict(AnswerState::Unknown, reading_text(report));
     Report {
-        title: format!(
-            "{}: CUDA graphs of TensorRT-LLM {version}, {} speculation",
-            report.container, report.speculation
-        ),
         simulated: (report.simulated).then(|| "an engine or a GPU here is simulated".into()),
-        answer: Some(Answer::of_verdict(
-            AnswerState::Unknown,
-            reading_text(report),
-        )),
-        chapters,
-        ..Report::default()
+        ..Report::of_chapters(title, answer, chapters)
     }
 }
 

@@ -52,17 +52,11 @@ pub fn tune_report(tuning: &Tuning) -> Report {
     }
     details.extend(untried_table(tuning).map(ContentBlock::Table));
     let model = tuning.model.as_deref().unwrap_or("several models");
+    let title = format!("{model}: settings for {}", tuning.goal.as_str());
+    let chapters = Chapter::of_parts("tune", "The settings", blocks, details);
     Report {
-        title: format!("{model}: settings for {}", tuning.goal.as_str()),
-        simulated: tuning
-            .simulated
-            .then(|| "an engine or a GPU here is simulated".into()),
-        answer: Some(answer_of_tuning(tuning)),
-        chapters: vec![Chapter {
-            details,
-            ..Chapter::of_blocks("tune", "The settings", blocks)
-        }],
-        ..Report::default()
+        simulated: (tuning.simulated).then(|| "an engine or a GPU here is simulated".into()),
+        ..Report::of_chapters(title, answer_of_tuning(tuning), chapters)
     }
 }
 

@@ -35,12 +35,8 @@ pub fn validation_report(validation: &Validation) -> Report {
         &validation.recommendations,
     ));
     chapters.extend(Chapter::of_sentences("skipped", "Not validated", &skipped));
-    Report {
-        title: format!("Measured against calculated: {}", counted_noun(n, "run")),
-        answer: Some(answer_of_validation(validation)),
-        chapters,
-        ..Report::default()
-    }
+    let title = format!("Measured against calculated: {}", counted_noun(n, "run"));
+    Report::of_chapters(title, answer_of_validation(validation), chapters)
 }
 
 /// How many figures are within their tolerance; with a limit, whether it is kept; how many lie in their interval.

@@ -54,24 +54,15 @@ pub fn report_of_diagnosis(subject: &str, found: &Diagnosis) -> Report {
     ];
     let actions = found.advice.iter();
     let actions = actions.map(|advice| Action::of_advice(&advice.text));
-    Report {
-        title: subject.to_owned(),
-        answer: Some(Answer {
-            state: state_of(found),
-            verdict: verdict_of(found),
-            gauge: gauge_of(found),
-            actions: actions.collect(),
-            ..Answer::default()
-        }),
-        chapters: (tables.into_iter().chain(further).flatten())
-            .filter(|chapter| {
-                chapter
-                    .all_blocks()
-                    .any(|block| *block != ContentBlock::Text(String::new()))
-            })
-            .collect(),
-        ..Report::default()
-    }
+    let answer = Answer {
+        gauge: gauge_of(found),
+        actions: actions.collect(),
+        ..Answer::of_verdict(state_of(found), verdict_of(found))
+    };
+    let is_said = |block: &ContentBlock| *block != ContentBlock::Text(String::new());
+    let chapters = (tables.into_iter().chain(further).flatten())
+        .filter(|chapter| chapter.all_blocks().any(is_said));
+    Report::of_chapters(subject, answer, chapters.collect())
 }
 
 fn facts_chapter(id: &str, title: &str, facts: Vec<(String, String)>) -> Option<Chapter> {

@@ -48,11 +48,7 @@ pub fn plan_report(plan: &SweepPlan, forecast: &Forecast, every_cell: bool) -> R
     let part = plan
         .shard
         .map_or(String::new(), |s| format!(", part {s} of it"));
-    Report {
-        title: format!("Sweep {}{part}", plan.name),
-        chapters,
-        ..Report::default()
-    }
+    Report::of_chapters(format!("Sweep {}{part}", plan.name), None, chapters)
 }
 
 /// What is skipped, a sentence for each cell; one for all cells of an engine that does not fit.
