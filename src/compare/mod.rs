@@ -251,7 +251,8 @@ impl<'a> RunGroup<'a> {
         };
         let left: f64 = total - known().filter_map(|r| side(r).median).sum::<f64>();
         let of_run = |run: &&Profile| {
-            let parts = known().filter_map(|r| figures::part_named(run, &r.key));
+            let parts = known()
+                .filter_map(|r| figures::component_bytes(run, figures::component_of_key(&r.key)?));
             Some(figures::peak_bytes(run)? - parts.sum::<f64>())
         };
         let runs: Vec<f64> = self.whole.iter().filter_map(of_run).collect();

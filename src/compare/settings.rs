@@ -236,7 +236,7 @@ fn scalar(value: &Value) -> Option<String> {
 }
 
 /// A unit variant's name.
-fn variant_name(value: &impl serde::Serialize) -> Option<String> {
+pub(super) fn variant_name(value: &impl serde::Serialize) -> Option<String> {
     scalar(&serde_json::to_value(value).ok()?)
 }
 

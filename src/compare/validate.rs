@@ -7,6 +7,7 @@ use crate::profile::stats::{arithmetic_mean, quantile_of_sorted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use strum::VariantArray as _;
 
 /// Version of the document.
 pub const VALIDATION_VERSION: &str = "1.0";
@@ -142,7 +143,8 @@ impl RunValidation {
     /// Holds what was calculated against the profile in `file`.
     pub fn validate_run(profile: &Profile, file: &str, calculated: &Calculated) -> RunValidation {
         let measured = MeasuredProfile::measured_of_profile(profile);
-        let items = Item::ALL.map(|item| validate_item(item, &measured, calculated));
+        let items = Item::VARIANTS.iter();
+        let items = items.map(|item| validate_item(*item, &measured, calculated));
         let mut warnings = Vec::new();
         warnings.extend(profile.metadata.outcome.describe());
         if profile.metadata.simulated {
@@ -159,18 +161,16 @@ impl RunValidation {
             engine: profile.engine_metadata.engine_type.clone(),
             engine_version: profile.engine_metadata.engine_version.clone(),
             basis: calculated.basis.clone(),
-            // A row that neither side knows is left out, unless every reader asks for it.
-            items: items
-                .into_iter()
-                .filter(|r| {
-                    r.measured.is_some()
-                        || r.calculated.is_some()
-                        || matches!(r.item, Item::Weights | Item::KvPool | Item::Total)
-                })
-                .collect(),
+            items: items.filter(is_shown).collect(),
             warnings,
         }
     }
+}
+
+/// A row that neither side knows is left out, unless every reader asks for it.
+fn is_shown(row: &ItemRow) -> bool {
+    let is_asked = matches!(row.item, Item::Weights | Item::KvPool | Item::Total);
+    row.measured.is_some() || row.calculated.is_some() || is_asked
 }
 
 fn validate_item(item: Item, measured: &MeasuredProfile<'_>, calculated: &Calculated) -> ItemRow {
@@ -258,7 +258,7 @@ fn by(runs: &[RunValidation], kind: &str, name: impl Fn(&RunValidation) -> Strin
 }
 
 fn group<'a>(by: &str, name: &str, runs: impl Iterator<Item = &'a RunValidation> + Clone) -> Group {
-    let items = Item::ALL.into_iter().filter_map(|item| {
+    let items = Item::VARIANTS.iter().filter_map(|&item| {
         let rows: Vec<&ItemRow> = runs
             .clone()
             .flat_map(|r| &r.items)

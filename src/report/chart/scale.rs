@@ -44,6 +44,12 @@ pub fn value_with_unit(value: f64, unit: &str) -> String {
     }
 }
 
+/// From the lowest to the highest: `1.50 to 2.00 GiB`.
+pub fn range_with_unit((low, high): (f64, f64), unit: &str) -> String {
+    let (low, high) = (value_with_unit(low, ""), value_with_unit(high, unit));
+    format!("{low} to {high}")
+}
+
 /// The same for where there is little room: the unit is elsewhere.
 pub fn short_value(value: f64) -> String {
     value_with_unit(value, " ").trim_end().to_owned()
