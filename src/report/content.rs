@@ -266,20 +266,19 @@ impl Chapter {
 
 /// A note without a quote.
 pub fn note_block(severity: Severity, code: &str, message: impl Into<String>) -> ContentBlock {
-    ContentBlock::Note(Note {
-        severity,
-        code: Some(code.to_owned()),
-        message: message.into(),
-        quote: None,
-    })
+    note_with_code(severity, Some(code.to_owned()), message.into())
 }
 
 /// A note that has no word for programs, either.
 pub(super) fn plain_note(severity: Severity, message: impl Into<String>) -> ContentBlock {
+    note_with_code(severity, None, message.into())
+}
+
+fn note_with_code(severity: Severity, code: Option<String>, message: String) -> ContentBlock {
     ContentBlock::Note(Note {
         severity,
-        code: None,
-        message: message.into(),
+        code,
+        message,
         quote: None,
     })
 }

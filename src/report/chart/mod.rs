@@ -19,6 +19,7 @@ mod scale;
 pub mod svg;
 
 use super::content::SourceId;
+use super::layout::distinct_items;
 use crate::breakdown::Component;
 pub use lanes::limit_words;
 pub(super) use lettering::escape_text;
@@ -109,11 +110,9 @@ impl ChartAxis {
         let all = || curves.iter().flat_map(|c| &c.points).map(|p| p.x);
         let lowest = all().fold(f64::INFINITY, f64::min);
         let highest = all().fold(f64::NEG_INFINITY, f64::max);
-        let is_wide = lowest > 0.0 && highest / lowest >= 8.0;
-        let scale = if is_wide {
-            Scale::Log2
-        } else {
-            Scale::FromZero
+        let scale = match highest / lowest {
+            ratio if lowest > 0.0 && ratio >= 8.0 => Scale::Log2,
+            _ => Scale::FromZero,
         };
         ChartAxis::new_axis(title, "", scale)
     }
@@ -391,13 +390,11 @@ impl TimelineLane {
             let known: f64 = self.layers.iter().map(|l| l.size_at(s.from_s)).sum();
             s.high - known > highest * VISIBLE_REST
         };
-        let mut shown: Vec<Component> = Vec::new();
-        for layer in &self.layers {
-            let has_size = |s: &Stretch| layer.size_at(s.to_s) > 0.0;
-            if !shown.contains(&layer.component) && self.stretches.iter().any(has_size) {
-                shown.push(layer.component);
-            }
-        }
+        let has_size = |layer: &&MemoryLayer| {
+            let mut stretches = self.stretches.iter();
+            stretches.any(|s| layer.size_at(s.to_s) > 0.0)
+        };
+        let mut shown = distinct_items(self.layers.iter().filter(has_size).map(|l| l.component));
         if !self.layers.is_empty() && self.stretches.iter().any(rest) {
             shown.push(Component::Unexplained);
         }

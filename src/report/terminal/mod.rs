@@ -1,7 +1,6 @@
 //! A timeline in the characters of a terminal: memory of each device over time, phases and events
 //! under it, gauges as small lanes.
 
-mod about;
 mod columns;
 #[cfg(test)]
 mod tests;
@@ -12,7 +11,8 @@ use super::layout::{
     text_width, truncate_text, unsigned_zero,
 };
 use super::page::{TextOptions, TextPage};
-pub use about::describe_run;
+use crate::engine::shown_name;
+use crate::profile::Profile;
 use columns::{ColumnRange, Span, lane_columns};
 
 /// What of a timeline is shown.
@@ -428,4 +428,51 @@ fn above(highest: f64) -> f64 {
     } else {
         1.0
     }
+}
+
+/// Who a run is, of a profile that was read at `name`: labels and values. A recording has no engine and no load.
+pub fn describe_run(name: &str, profile: &Profile) -> Vec<(String, String)> {
+    let mut facts = vec![("run".to_owned(), name.to_owned())];
+    let mut put = |label: &str, value: Option<String>| {
+        if let Some(value) = value.filter(|v| !v.is_empty()) {
+            facts.push((label.to_owned(), value));
+        }
+    };
+    let engine = &profile.engine_metadata;
+    let version = engine.engine_version.as_deref();
+    let version = version.unwrap_or("of unknown version");
+    let name = Some(engine.engine_type.as_str()).filter(|name| !name.is_empty());
+    put("model", profile.model_info.name.clone());
+    put(
+        "engine",
+        name.map(|name| format!("{} {version}", shown_name(name))),
+    );
+    let devices = profile.gpu_info.devices.iter();
+    let devices: Vec<String> = devices.map(|d| format!("{} {}", d.index, d.name)).collect();
+    put("devices", Some(devices.join(", ")));
+    let breakdown = &profile.memory_breakdown;
+    let peak = breakdown
+        .total_measured_gb
+        .filter(|_| !profile.parameters.bench.is_empty());
+    put("peak", peak.map(|gib| format!("{gib:.3} GiB")));
+    let memory = &profile.memory_timeline;
+    let known = [
+        ("lowest", memory.min_gb),
+        ("median", memory.median_gb),
+        ("mean", memory.mean_gb),
+        ("95th percentile", memory.p95_gb),
+        ("highest", memory.max_gb),
+    ];
+    let words = (known.iter()).filter_map(|(word, gib)| Some(format!("{word} {:.3}", (*gib)?)));
+    let words = words.collect::<Vec<_>>().join(", ");
+    let count = grouped_count(memory.num_samples);
+    let samples = format!("{count} of all devices, GiB: {words}");
+    put("samples", Some(samples).filter(|_| !words.is_empty()));
+    let power = memory.extended.as_ref().and_then(|e| e.power.as_ref());
+    let power = power.map(|p| [p.mean_w, p.max_w].map(format_figure));
+    put(
+        "power",
+        power.map(|[mean, most]| format!("mean {mean} W, highest {most} W")),
+    );
+    facts
 }
