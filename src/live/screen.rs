@@ -566,9 +566,8 @@ fn free_share((free, total): (u64, u64)) -> f64 {
 /// `NVIDIA GeForce RTX 4090` as `RTX 4090`.
 fn short_name(name: &str) -> String {
     let makers = ["NVIDIA ", "GeForce ", "AMD ", "Instinct "];
-    makers
-        .iter()
-        .fold(name.to_owned(), |name, maker| name.replacen(maker, "", 1))
+    let without = |name: String, maker: &&str| name.replacen(maker, "", 1);
+    makers.iter().fold(name.to_owned(), without)
 }
 
 /// A part as `top` names it: a GPU's bar also has what is in no profile.

@@ -257,10 +257,8 @@ impl Chapter {
 
     /// Sentences under a title; `None` without a sentence.
     pub fn of_sentences(id: &str, title: &str, sentences: &[String]) -> Option<Chapter> {
-        let blocks: Vec<_> = (sentences.iter().cloned())
-            .map(ContentBlock::Text)
-            .collect();
-        (!blocks.is_empty()).then(|| Chapter::of_blocks(id, title, blocks))
+        let blocks = sentences.iter().cloned().map(ContentBlock::Text);
+        Chapter::of_parts(id, title, blocks.collect(), Vec::new()).pop()
     }
 }
 

@@ -117,11 +117,11 @@ pub fn doctor_report(document: &DoctorDocument) -> Report {
         found.map(move |(n, line)| (Some(check).filter(|_| n == 0), line))
     });
     let table = TableBuilder::of_items(lines)
-        .words("state", "state", |(check, _)| {
-            check.map_or("", |c| c.state.as_str())
+        .known_words("state", "state", |(check, _)| {
+            Some(check.as_ref()?.state.as_str())
         })
-        .words("check", "check", |(check, _)| {
-            check.map_or("", |c| c.name.as_str())
+        .known_words("check", "check", |(check, _)| {
+            Some(check.as_ref()?.name.as_str())
         })
         .words("found", "found", |(_, line)| line)
         .grid("checks", "");

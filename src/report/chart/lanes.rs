@@ -226,10 +226,9 @@ impl<'a> LaneDrawing<'a> {
                 let line = r#"stroke-width="1.2" stroke-linejoin="round""#;
                 let attributes = format!(r#"{paint} stroke-opacity="{stroke}" {line}"#);
                 pen.marked_path(&area, &attributes, &mark);
-                let line: String = parts
-                    .iter()
-                    .map(|part| line_path(part.iter().map(|c| (c.px, y(c.high)))))
-                    .collect();
+                let upper = |c: &LaneCorner| (c.px, y(c.high));
+                let line = parts.iter().map(|part| line_path(part.iter().map(upper)));
+                let line: String = line.collect();
                 let attributes = r#"fill="none" stroke-width="1.4" pointer-events="none""#;
                 pen.draw_stroke(&line, self.ink(), attributes);
             }

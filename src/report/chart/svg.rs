@@ -55,11 +55,12 @@ pub fn chart_svg(chart: &Chart, look: ChartStyle) -> String {
     let title = harmless_text(&chart.title);
     let simulated = chart.simulated.then_some("Simulated engine or device.");
     let note = chart.note.as_deref().map(harmless_text);
-    let description: Vec<&str> = [Some(drawn.description.as_str()), simulated, note.as_deref()]
+    let sentences = [Some(drawn.description.as_str()), simulated, note.as_deref()];
+    let sentences = sentences
         .into_iter()
         .flatten()
-        .filter(|sentence| !sentence.is_empty())
-        .collect();
+        .filter(|text| !text.is_empty());
+    let description: Vec<&str> = sentences.collect();
     let mut sheet = SvgWriter::new(look, id);
     let description = description.join(" ");
     sheet.write_sheet(class, (WIDTH, bottom + 14.0), (&title, &description));

@@ -43,9 +43,8 @@ pub fn plan_report(plan: &SweepPlan, forecast: &Forecast, every_cell: bool) -> R
     lines.extend(more_text(skipped.len(), shown, "skipped cell"));
     let title = format!("{} skipped", counted_noun(plan.skipped.len(), "cell"));
     chapters.extend(Chapter::of_sentences("skipped", &title, &lines));
-    let part = plan
-        .shard
-        .map_or(String::new(), |s| format!(", part {s} of it"));
+    let part = plan.shard.map(|s| format!(", part {s} of it"));
+    let part = part.unwrap_or_default();
     Report::of_chapters(format!("Sweep {}{part}", plan.name), None, chapters)
 }
 
@@ -186,15 +185,11 @@ fn axes(cells: &[Cell]) -> String {
         .filter(|(_, bench)| is_used(*bench));
     let benches: Vec<&str> = benches.map(|(name, _)| name).collect();
     let benches = (benches != ["auto"]).then(|| format!("bench {}", benches.join(", ")));
-    let names = cells
-        .first()
-        .map(|c| c.load.named_counts())
-        .unwrap_or_default();
+    let names = cells.first().map(|c| c.load.named_counts());
+    let names = names.unwrap_or_default();
     let counts = names.iter().enumerate().filter_map(|(i, (name, _))| {
-        let mut numbers: Vec<u64> = cells
-            .iter()
-            .filter_map(|c| c.load.named_counts()[i].1)
-            .collect();
+        let numbers = cells.iter().filter_map(|c| c.load.named_counts()[i].1);
+        let mut numbers: Vec<u64> = numbers.collect();
         numbers.sort_unstable();
         numbers.dedup();
         (!numbers.is_empty()).then(|| format!("{name} {}", list_values(&numbers)))
