@@ -4,10 +4,22 @@ use crate::estimate::{Component, Term, Unknown};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use strum::{IntoStaticStr, VariantArray};
 
 /// What is calculated and measured. The order is the order in which people read it.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    VariantArray,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Item {
@@ -32,19 +44,6 @@ pub enum Item {
 }
 
 impl Item {
-    /// Every item.
-    pub const ALL: [Item; 9] = [
-        Item::Weights,
-        Item::KvPool,
-        Item::KvTokens,
-        Item::KvUsed,
-        Item::Activation,
-        Item::CudaGraphs,
-        Item::NonTorch,
-        Item::Overhead,
-        Item::Total,
-    ];
-
     /// Its name in documents, as people read it, and how far a calculation may be off, percent of what was measured:
     /// the accuracy that comparisons of calculators with engines expect of each part.
     fn item_facts(self) -> (&'static str, &'static str, f64) {
@@ -195,7 +194,17 @@ const UNNAMED: &str = "the estimate does not name it";
 
 /// How good a calculation is.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    IntoStaticStr,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Grade {
@@ -225,13 +234,7 @@ impl Grade {
 
     /// As people read it.
     pub fn display_label(self) -> &'static str {
-        match self {
-            Grade::Excellent => "Excellent",
-            Grade::Good => "Good",
-            Grade::Acceptable => "Acceptable",
-            Grade::Fair => "Fair",
-            Grade::Poor => "Poor",
-        }
+        self.into()
     }
 }
 

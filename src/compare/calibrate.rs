@@ -41,11 +41,8 @@ pub fn learn_from_run(
         return Err("the model is not known".into());
     };
     let settings = settings::settings_of_profile(profile);
-    let number = |name: &str| {
-        settings
-            .get(name)
-            .and_then(|v| v.trim().parse::<u64>().ok())
-    };
+    let number = |name: &str| settings.get(name)?.trim().parse::<u64>().ok();
+    let dtype = settings.get("weights_dtype");
     let run = CalibrationRun {
         run_id: profile.metadata.run_id.clone(),
         timestamp: profile.metadata.timestamp.clone(),
@@ -53,10 +50,7 @@ pub fn learn_from_run(
             engine: profile.engine_metadata.engine_type.clone(),
             version: version.clone(),
             attention: attention_kind_of(profile, config).into(),
-            dtype: settings
-                .get("weights_dtype")
-                .map_or("unknown", String::as_str)
-                .into(),
+            dtype: dtype.map_or("unknown", String::as_str).into(),
             tp: number("tensor_parallel_size").unwrap_or(1),
             gpu: gpu_name(&gpu.name),
         },
@@ -81,17 +75,12 @@ pub fn learn_from_run(
 /// The best witness of a component on the GPU that has most of it, bytes.
 fn best_evidence_bytes(profile: &Profile, component: Component, engines_word: bool) -> Option<u64> {
     let witnesses = profile.evidence.iter().filter(|e| e.component == component);
+    use EvidenceSource::{Architecture, EngineInfo, EngineLog, Residual};
     let counts = |source: EvidenceSource| {
         if engines_word {
-            matches!(
-                source,
-                EvidenceSource::EngineLog | EvidenceSource::EngineInfo
-            )
+            matches!(source, EngineLog | EngineInfo)
         } else {
-            !matches!(
-                source,
-                EvidenceSource::Residual | EvidenceSource::Architecture
-            )
+            !matches!(source, Residual | Architecture)
         }
     };
     witnesses

@@ -59,7 +59,6 @@ const BATCH: RunFigure = ("batch", |p| {
 const OVERHEAD: RunFigure = ("framework overhead, GiB", |p| {
     p.memory_breakdown.framework_overhead_gb
 });
-
 const WEIGHTS: RunFigure = ("model weights, GiB", |p| {
     p.memory_breakdown.model_weights_gb
 });
@@ -96,10 +95,8 @@ impl Correlations {
     /// Over these profiles.
     pub fn correlate_profiles(profiles: &[&Profile]) -> Correlations {
         let across = ACROSS.iter().map(|((x, of_x), (y, of_y))| {
-            let points: Vec<(f64, f64)> = profiles
-                .iter()
-                .filter_map(|p| Some((of_x(p)?, of_y(p)?)))
-                .collect();
+            let points = (profiles.iter()).filter_map(|p| of_x(p).zip(of_y(p)));
+            let points: Vec<(f64, f64)> = points.collect();
             let both = correlation_coefficients(&points);
             Correlation {
                 x: (*x).into(),
@@ -157,11 +154,7 @@ fn within(
         runs,
         pearson: median(&mut lines),
         spearman: median(&mut orders),
-        unknown: if runs > 0 {
-            None
-        } else {
-            why.or_else(|| Some("no run".into()))
-        },
+        unknown: (runs == 0).then(|| why.unwrap_or_else(|| "no run".into())),
     }
 }
 
@@ -170,11 +163,8 @@ fn within(
 /// # Errors
 /// Why there are none: too few points, or a figure that is always the same.
 pub fn correlation_coefficients(points: &[(f64, f64)]) -> Result<(f64, f64), String> {
-    let points: Vec<(f64, f64)> = points
-        .iter()
-        .copied()
-        .filter(|(x, y)| x.is_finite() && y.is_finite())
-        .collect();
+    let is_known = |(x, y): &&(f64, f64)| x.is_finite() && y.is_finite();
+    let points: Vec<(f64, f64)> = points.iter().filter(is_known).copied().collect();
     let n = points.len() as u64;
     if n < FEWEST_POINTS {
         return Err(format!(

@@ -95,13 +95,6 @@ pub(super) fn component_bytes(profile: &Profile, component: Component) -> Option
     Some(part.bytes as f64)
 }
 
-/// The same by the component's key.
-pub(super) fn part_named(profile: &Profile, name: &str) -> Option<f64> {
-    let parts = &profile.memory_breakdown.components;
-    let part = parts.iter().find(|p| component_key(p.component) == name)?;
-    Some(part.bytes as f64)
-}
-
 /// The components that any of these profiles has, but the unexplained rest, in reading order.
 pub(super) fn known_components<'a>(
     profiles: impl Iterator<Item = &'a Profile>,
@@ -115,11 +108,12 @@ pub(super) fn known_components<'a>(
 
 /// A component's name in documents: `model_weights`.
 pub(super) fn component_key(component: Component) -> String {
-    // A unit variant is its name.
-    match serde_json::to_value(component) {
-        Ok(serde_json::Value::String(name)) => name,
-        _ => component.display_label().to_owned(),
-    }
+    super::settings::variant_name(&component).unwrap_or_default()
+}
+
+/// The component of such a name.
+pub(super) fn component_of_key(key: &str) -> Option<Component> {
+    serde_json::from_value(key.into()).ok()
 }
 
 /// Path of a component's reason in a profile's `unknown`.

@@ -161,26 +161,15 @@ impl GivenReport {
 }
 
 fn compare_profile(subject: &Subject, given: &ExternalFigures) -> GivenProfile {
-    let kv = match given.basis {
-        KvBasis::Pool => subject.figure_bytes("kv_cache"),
-        KvBasis::Used => subject.figure_bytes("kv_cache_used"),
-    };
-    let kv_label = match given.basis {
-        KvBasis::Pool => "KV cache pool",
-        KvBasis::Used => "KV cache in use",
+    let (kv, kv_label) = match given.basis {
+        KvBasis::Pool => (subject.figure_bytes("kv_cache"), "KV cache pool"),
+        KvBasis::Used => (subject.figure_bytes("kv_cache_used"), "KV cache in use"),
     };
     // What others held is in no calculation.
-    let total = match (
-        subject.figure_bytes("total"),
-        subject.figure_bytes("baseline"),
-    ) {
-        (Ok(total), Ok(others)) => Ok(total - others),
-        (total, _) => total,
-    };
+    let others = subject.figure_bytes("baseline").unwrap_or(0.0);
+    let total = subject.figure_bytes("total").map(|total| total - others);
     // With KV in use the rest of the pool would be missing.
-    let sum = given
-        .sum_of_figures()
-        .filter(|_| given.basis == KvBasis::Pool);
+    let sum = (given.sum_of_figures()).filter(|_| given.basis == KvBasis::Pool);
     let rows: Vec<GivenRow> = [
         ("model_weights", "Model weights", given.weights),
         ("kv_cache", kv_label, given.kv),
@@ -228,10 +217,7 @@ fn compare_component(
 }
 
 fn warnings(subject: &Subject) -> Vec<String> {
-    let mut all = Vec::new();
-    if let Some(why) = &subject.who.not_whole {
-        all.push(why.clone());
-    }
+    let mut all: Vec<String> = subject.who.not_whole.iter().cloned().collect();
     if subject.who.simulated {
         all.push(
             "the engine or a device is simulated: the figures do not describe a real one".into(),
@@ -245,10 +231,8 @@ fn warnings(subject: &Subject) -> Vec<String> {
             "the measured figures are sums over {gpus} GPUs: calculate for all of them"
         ));
     }
-    if subject
-        .figure_bytes("framework_overhead")
-        .is_ok_and(|b| b < 0.0)
-    {
+    let overhead = subject.figure_bytes("framework_overhead");
+    if overhead.is_ok_and(|bytes| bytes < 0.0) {
         all.push("the overhead is negative: the witnesses of the other parts claim more than was measured; the total holds all the same".into());
     }
     all
@@ -263,14 +247,12 @@ fn recommendations(subject: &Subject, given: &ExternalFigures, rows: &[GivenRow]
             continue;
         }
         let size = match row.error_pct {
-            Some(e) if e.abs() > WRONG_PERCENT => {
-                format!(
-                    "{:.0} % too {}, which is wrong",
-                    e.abs(),
-                    direction_of_error(e)
-                )
+            Some(e) => {
+                let side = if e > 0.0 { "high" } else { "low" };
+                let is_wrong = e.abs() > WRONG_PERCENT;
+                let wrong = if is_wrong { ", which is wrong" } else { "" };
+                format!("{:.0} % too {side}{wrong}", e.abs())
             }
-            Some(e) => format!("{:.0} % too {}", e.abs(), direction_of_error(e)),
             None => "something, and there was nothing".into(),
         };
         let advice = match row.component.as_str() {
@@ -284,20 +266,11 @@ fn recommendations(subject: &Subject, given: &ExternalFigures, rows: &[GivenRow]
     all
 }
 
-fn direction_of_error(error: f64) -> &'static str {
-    if error > 0.0 { "high" } else { "low" }
-}
-
 fn weights_advice(settings: &ProfileSettings, off: f64) -> String {
-    let dtype = settings
-        .get("weights_dtype")
-        .map_or("unknown", String::as_str);
-    let quantised = settings
-        .get("quantization")
-        .map_or("none is reported", String::as_str);
-    let tp = settings
-        .get("tensor_parallel_size")
-        .map_or("1", String::as_str);
+    let setting = |name: &str, none| settings.get(name).map_or(none, String::as_str);
+    let dtype = setting("weights_dtype", "unknown");
+    let quantised = setting("quantization", "none is reported");
+    let tp = setting("tensor_parallel_size", "1");
     if off > 0.0 {
         format!(
             "look at the bytes of a parameter (type {dtype}, quantisation: {quantised}) and whether the output layer is the embedding and was counted twice"
@@ -311,10 +284,8 @@ fn weights_advice(settings: &ProfileSettings, off: f64) -> String {
 
 fn kv_advice(subject: &Subject, given: &ExternalFigures, off: f64) -> String {
     let nearer_to_used = || {
-        let (pool, used) = (
-            subject.figure_bytes("kv_cache").ok()?,
-            subject.figure_bytes("kv_cache_used").ok()?,
-        );
+        let pool = subject.figure_bytes("kv_cache").ok()?;
+        let used = subject.figure_bytes("kv_cache_used").ok()?;
         let calculated = given.kv? as f64;
         ((calculated - used).abs() < (calculated - pool).abs()).then_some(used)
     };
@@ -334,15 +305,13 @@ fn kv_advice(subject: &Subject, given: &ExternalFigures, off: f64) -> String {
 
 fn summarize_components(profiles: &[GivenProfile]) -> Vec<GivenSummary> {
     let mut all: Vec<GivenSummary> = Vec::new();
-    for row in profiles.iter().flat_map(|p| &p.rows) {
+    let rows = || profiles.iter().flat_map(|p| &p.rows);
+    for row in rows() {
         if all.iter().any(|s| s.component == row.component) {
             continue;
         }
-        let of = profiles.iter().flat_map(|p| &p.rows);
-        let mut errors: Vec<f64> = of
-            .filter(|r| r.component == row.component)
-            .filter_map(|r| r.error_pct)
-            .collect();
+        let of = rows().filter(|r| r.component == row.component);
+        let mut errors: Vec<f64> = of.filter_map(|r| r.error_pct).collect();
         errors.sort_by(f64::total_cmp);
         let sizes: Vec<f64> = errors.iter().map(|e| e.abs()).collect();
         all.push(GivenSummary {

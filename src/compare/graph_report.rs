@@ -234,11 +234,12 @@ impl GraphReport {
         let probes = || outcomes.iter().map(|o| &o.probe);
         let engine_version = probes().find_map(|p| p.tensorrt_llm.clone());
         let torch_version = probes().find_map(|p| p.torch.clone());
-        let is_simulated = |v: &Option<String>| v.as_ref().is_some_and(|v| v.contains(STAND_IN));
+        let versions = [engine_version.as_deref(), torch_version.as_deref()];
+        let simulated = (versions.iter().flatten()).any(|version| version.contains(STAND_IN));
         let mut unknown = BTreeMap::new();
         let analysis = analysis(&outcomes, &head.thresholds, &mut unknown);
         let mut findings = Vec::new();
-        if is_simulated(&engine_version) || is_simulated(&torch_version) {
+        if simulated {
             findings.push(Finding::new_warning("simulated_engine", "TensorRT-LLM was simulated: the module in the container is a stand-in, so no figure is of a real engine",
             ));
         }
@@ -250,7 +251,7 @@ impl GraphReport {
             document: "cuda_graphs".into(),
             schema_version: GRAPH_REPORT_VERSION.into(),
             profiler_version: env!("CARGO_PKG_VERSION").into(),
-            simulated: is_simulated(&engine_version) || is_simulated(&torch_version),
+            simulated,
             kv_cache_max_tokens: probes().find_map(|p| p.kv_cache_max_tokens),
             engine_version,
             torch_version,
@@ -275,10 +276,8 @@ pub fn experiment_name(max_concurrency: Option<u32>) -> String {
 /// Graphs by draft length, and their source: the engine's own structures before its log.
 fn counted(outcome: &ArmOutcome) -> Option<(&BTreeMap<u64, u64>, &'static str)> {
     let structure = outcome.probe.structure.as_ref();
-    let log = outcome.log.as_ref();
-    structure
-        .map(|s| (&s.by_draft_len, "structure"))
-        .or_else(|| log.map(|l| (&l.target.by_draft_len, "log")))
+    let of_log = || Some((&outcome.log.as_ref()?.target.by_draft_len, "log"));
+    (structure.map(|s| (&s.by_draft_len, "structure"))).or_else(of_log)
 }
 
 fn arm(outcome: &ArmOutcome) -> GraphArm {
@@ -292,9 +291,7 @@ fn arm(outcome: &ArmOutcome) -> GraphArm {
         memory_after: outcome.probe.memory_after.map(MemoryMb::from),
         host: outcome.host.clone(),
         num_cuda_graphs: by_draft_len.map(|m| m.values().sum()),
-        cuda_graphs_by_draft_len: by_draft_len
-            .into_iter()
-            .flatten()
+        cuda_graphs_by_draft_len: (by_draft_len.into_iter().flatten())
             .map(|(len, n)| (format!("draft_len_{len}"), *n))
             .collect(),
         counted_from: counted.map(|c| c.1.into()),
@@ -346,27 +343,22 @@ fn analysis(
     unknown: &mut BTreeMap<String, String>,
 ) -> Analysis {
     let graphs = |o| counted(o).map(|(m, _)| m.values().sum::<u64>());
-    let additional = graphs(a)
-        .zip(graphs(b))
-        .map(|(a, b)| saturate_to_signed(b) - saturate_to_signed(a));
-    let overheads: Vec<Overhead> = WITNESSES
-        .iter()
-        .filter_map(|(witness, usage)| {
-            let (a_bytes, b_bytes) = (usage(a)?, usage(b)?);
-            let overhead_mib = (b_bytes - a_bytes) as f64 / MIB;
-            Some(Overhead {
-                witness: (*witness).into(),
-                a_bytes,
-                b_bytes,
-                overhead_mib,
-                overhead_percent: (a_bytes > 0)
-                    .then(|| (b_bytes - a_bytes) as f64 / a_bytes as f64 * 100.0),
-                mib_per_additional_graph: additional
-                    .filter(|n| *n > 0)
-                    .map(|n| overhead_mib / n as f64),
-            })
+    let additional = graphs(a).zip(graphs(b));
+    let additional = additional.map(|(a, b)| saturate_to_signed(b) - saturate_to_signed(a));
+    let overheads = WITNESSES.iter().filter_map(|(witness, usage)| {
+        let (a_bytes, b_bytes) = (usage(a)?, usage(b)?);
+        let more = (b_bytes - a_bytes) as f64;
+        let graphs = additional.filter(|n| *n > 0);
+        Some(Overhead {
+            witness: (*witness).into(),
+            a_bytes,
+            b_bytes,
+            overhead_mib: more / MIB,
+            overhead_percent: (a_bytes > 0).then(|| more / a_bytes as f64 * 100.0),
+            mib_per_additional_graph: graphs.map(|n| more / MIB / n as f64),
         })
-        .collect();
+    });
+    let overheads: Vec<Overhead> = overheads.collect();
     let mut why = |path: &str, reason: &str| {
         unknown.insert(format!("analysis.{path}"), reason.into());
     };
@@ -383,10 +375,9 @@ fn analysis(
     if overheads.is_empty() {
         why("reading", "no memory is known of both arms");
     }
+    let first = overheads.first();
     Analysis {
-        reading: overheads
-            .first()
-            .map(|o| thresholds.classify_overhead(o.overhead_mib * MIB)),
+        reading: first.map(|o| thresholds.classify_overhead(o.overhead_mib * MIB)),
         overheads,
         additional_cuda_graphs: additional,
     }
@@ -402,56 +393,36 @@ fn find_arm_problems(outcome: &ArmOutcome, settings: &GraphSettings, findings: &
     if let (Some(structure), Some(log)) = (structure, &outcome.log) {
         if structure.by_draft_len != log.target.by_draft_len {
             let list_graphs = |m: &BTreeMap<u64, u64>| {
-                let parts: Vec<String> = m
-                    .iter()
-                    .map(|(l, n)| format!("{n} of draft_len {l}"))
-                    .collect();
-                if parts.is_empty() {
-                    "none".to_owned()
-                } else {
-                    parts.join(", ")
+                let parts = m.iter().map(|(l, n)| format!("{n} of draft_len {l}"));
+                match parts.collect::<Vec<_>>().join(", ") {
+                    none if none.is_empty() => "none".to_owned(),
+                    parts => parts,
                 }
             };
-            found(
-                "graph_counts_disagree",
-                Severity::Warning,
-                format!(
-                    "the log has {}, the engine's structures have {}; the structures are used",
-                    list_graphs(&log.target.by_draft_len),
-                    list_graphs(&structure.by_draft_len)
-                ),
+            let seen = [&log.target.by_draft_len, &structure.by_draft_len].map(list_graphs);
+            let message = format!(
+                "the log has {}, the engine's structures have {}; the structures are used",
+                seen[0], seen[1]
             );
+            found("graph_counts_disagree", Severity::Warning, message);
         }
     }
     if let Some((graphs, _)) = counted(outcome) {
         let max = u64::from(settings.max_draft_len);
-        if outcome.max_concurrency.is_some()
-            && !graphs.contains_key(&0)
-            && graphs.contains_key(&max)
-        {
-            found(
-                "draft_len_zero_missing",
-                Severity::Warning,
-                "max_concurrency is set and no graph of draft_len 0 was captured: a known fault of releases of autumn 2025 \
-                 (decoding falls back to eager above max_concurrency), and what was always so before mid-2025"
-                    .into(),
-            );
+        let (is_set, has_zero) = (outcome.max_concurrency.is_some(), graphs.contains_key(&0));
+        if is_set && !has_zero && graphs.contains_key(&max) {
+            let message = "max_concurrency is set and no graph of draft_len 0 was captured: a known fault of releases of autumn 2025 \
+                 (decoding falls back to eager above max_concurrency), and what was always so before mid-2025";
+            found("draft_len_zero_missing", Severity::Warning, message.into());
         }
-        if outcome.max_concurrency.is_none() && graphs.contains_key(&0) {
-            found(
-                "draft_len_zero_unasked",
-                Severity::Info,
-                "graphs of draft_len 0 were captured though max_concurrency is not set: releases until mid-2025 always do"
-                    .into(),
-            );
+        if !is_set && has_zero {
+            let message = "graphs of draft_len 0 were captured though max_concurrency is not set: releases until mid-2025 always do";
+            found("draft_len_zero_unasked", Severity::Info, message.into());
         }
     }
     if let Some(log) = outcome.log.as_ref().filter(|l| l.skipped > 0) {
-        found(
-            "graphs_skipped",
-            Severity::Warning,
-            format!("{} graphs were skipped for want of KV cache", log.skipped),
-        );
+        let message = format!("{} graphs were skipped for want of KV cache", log.skipped);
+        found("graphs_skipped", Severity::Warning, message);
     }
     if let Some(why) = &outcome.probe.structure_error {
         found("structure_unread", Severity::Info, why.clone());

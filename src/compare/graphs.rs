@@ -67,10 +67,8 @@ impl GraphReading {
     /// By the engine's own figure. The difference of the totals means nothing where an engine fills
     /// the device whatever the settings: its pool shrinks by what the graphs take.
     pub fn reading_of_comparison(comparison: &Comparison, thresholds: Thresholds) -> GraphReading {
-        let row = comparison
-            .components
-            .iter()
-            .find(|r| r.key == "cuda_graphs");
+        let mut rows = comparison.components.iter();
+        let row = rows.find(|r| r.key == "cuda_graphs");
         // The first arm captures none, and reports nothing of them.
         let overhead = row.and_then(|r| r.difference.or(r.b.median));
         let witness = match (overhead, comparison.total.difference) {

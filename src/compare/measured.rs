@@ -65,19 +65,13 @@ impl<'a> MeasuredProfile<'a> {
 
     /// Ranks that the engine runs on.
     fn rank_count(&self) -> f64 {
-        let sizes = [
-            "tensor_parallel_size",
-            "pipeline_parallel_size",
-            "data_parallel_size",
-        ];
-        sizes.iter().map(|name| self.parallel_size(name)).product()
+        let kinds = ["tensor", "pipeline", "data"];
+        kinds.iter().map(|kind| self.parallel_size(kind)).product()
     }
 
-    fn parallel_size(&self, name: &str) -> f64 {
-        let size = self
-            .settings
-            .get(name)
-            .and_then(|v| v.trim().parse::<u32>().ok());
+    fn parallel_size(&self, kind: &str) -> f64 {
+        let size = self.settings.get(&format!("{kind}_parallel_size"));
+        let size = size.and_then(|v| v.trim().parse::<u32>().ok());
         f64::from(size.unwrap_or(1).max(1))
     }
 
@@ -153,7 +147,7 @@ impl<'a> MeasuredProfile<'a> {
     fn pool_tokens_reading(&self) -> MeasuredFigure {
         let tokens = self.profile.vllm_internal_metrics.total_gpu_kv_cache_tokens;
         // Engines beside each other have a pool each.
-        let pools = self.parallel_size("data_parallel_size");
+        let pools = self.parallel_size("data");
         tokens
             .map(|tokens| (tokens as f64 / pools, "the engine's word".into()))
             .ok_or_else(|| self.reason("vllm_internal_metrics.total_gpu_kv_cache_tokens"))
@@ -179,10 +173,8 @@ impl<'a> MeasuredProfile<'a> {
     }
 
     fn cuda_graphs_reading(&self) -> MeasuredFigure {
-        let eager = self
-            .settings
-            .get("enforce_eager")
-            .is_some_and(|v| v == "true");
+        let eager = self.settings.get("enforce_eager");
+        let eager = eager.is_some_and(|v| v == "true");
         match self.largest_device_part(Component::CudaGraphs) {
             Err(_) if eager => Ok((0.0, "none: enforce_eager".into())),
             reading => reading,
@@ -191,17 +183,13 @@ impl<'a> MeasuredProfile<'a> {
 
     /// What is neither weights nor KV nor activations, nor another's, nor the driver's own.
     fn overhead(&self) -> MeasuredFigure {
+        use Component::{Activations, KvCache, ModelWeights};
         use Component::{CudaGraphs, NonTorch, Runtime, Unexplained, WarmupGrowth};
         let engines = [CudaGraphs, NonTorch, Runtime, WarmupGrowth, Unexplained];
         let of_device = |parts: &[crate::breakdown::Part]| {
-            let known = [
-                Component::ModelWeights,
-                Component::KvCache,
-                Component::Activations,
-            ];
-            let all_known = known
-                .iter()
-                .all(|c| parts.iter().any(|p| p.component == *c));
+            let known = [ModelWeights, KvCache, Activations];
+            let is_known = |c: &Component| parts.iter().any(|p| p.component == *c);
+            let all_known = known.iter().all(is_known);
             let bytes = parts.iter().filter(|p| engines.contains(&p.component));
             all_known.then(|| bytes.map(|p| p.bytes as f64).sum::<f64>())
         };
@@ -209,9 +197,8 @@ impl<'a> MeasuredProfile<'a> {
             .filter_map(|d| of_device(&d.parts))
             .reduce(f64::max)
             .map(|bytes| (bytes, "what the other parts leave".into()))
-            .ok_or_else(|| {
-                "weights, KV cache or activations are unknown, and so is what they leave".into()
-            })
+            .ok_or("weights, KV cache or activations are unknown, and so is what they leave")
+            .map_err(str::to_owned)
     }
 
     /// The peak without what others and the driver held.

@@ -141,10 +141,8 @@ fn judge(difference: f64, a: Option<f64>, b: Option<f64>) -> Judgement {
 
 /// The runs of a group that count: those that came to their end.
 pub fn completed_runs(profiles: &[Profile]) -> Vec<&Profile> {
-    profiles
-        .iter()
-        .filter(|p| p.metadata.outcome == RunEnd::Completed)
-        .collect()
+    let is_whole = |p: &&Profile| p.metadata.outcome == RunEnd::Completed;
+    profiles.iter().filter(is_whole).collect()
 }
 
 /// Compares two groups. Runs that did not come to their end lend no figure, only the reason why
@@ -173,11 +171,10 @@ pub fn compare_groups(a: &[Profile], b: &[Profile]) -> Comparison {
     }
     // Where one group has no figures at all, the other is shown as it is.
     let alone = total.difference.is_none();
-    let one_sided: Vec<String> = components
+    let one_sided = components
         .iter()
-        .filter(|r| r.difference.is_none() && !alone)
-        .map(|r| r.key.clone())
-        .collect();
+        .filter(|r| r.difference.is_none() && !alone);
+    let one_sided: Vec<String> = one_sided.map(|r| r.key.clone()).collect();
     let label = if one_sided.is_empty() {
         "Unexplained"
     } else {
@@ -251,7 +248,8 @@ impl<'a> RunGroup<'a> {
         };
         let left: f64 = total - known().filter_map(|r| side(r).median).sum::<f64>();
         let of_run = |run: &&Profile| {
-            let parts = known().filter_map(|r| figures::part_named(run, &r.key));
+            let parts = known()
+                .filter_map(|r| figures::component_bytes(run, figures::component_of_key(&r.key)?));
             Some(figures::peak_bytes(run)? - parts.sum::<f64>())
         };
         let runs: Vec<f64> = self.whole.iter().filter_map(of_run).collect();

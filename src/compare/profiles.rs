@@ -1,7 +1,7 @@
 //! Two profiles side by side: the settings that differ first, then component by component.
 
 use super::difference_percent;
-use super::figures::Unit;
+use super::figures::{self, Unit};
 use super::settings::{Role, position_of, role_of};
 use super::subject::{Kind, SILENT, Subject, SubjectFigure, Who};
 use crate::units::GIB;
@@ -176,24 +176,20 @@ impl Pair {
                 let figure = repeat.find_figure(&row.component)?;
                 figure.value.as_ref().ok().copied()
             });
-            let apart = row
-                .profile1_gb
-                .map(|first| known.map(move |v| (v / GIB - first).abs()));
-            if let Some(farthest) = apart.and_then(|apart| apart.reduce(f64::max)) {
-                limit
-                    .tolerances_gb
-                    .insert(row.component.clone(), REPEAT_FACTOR * farthest);
-            }
+            let Some(first) = row.profile1_gb else {
+                continue;
+            };
+            let apart = known.map(|v| (v / GIB - first).abs());
+            let allowed = apart.reduce(f64::max).map(|most| REPEAT_FACTOR * most);
+            let allowed = allowed.map(|gb| (row.component.clone(), gb));
+            limit.tolerances_gb.extend(allowed);
         }
         self.judge_by(limit);
     }
 
     fn judge_by(&mut self, mut limit: Limit) {
-        let judged = self
-            .components
-            .iter()
-            .filter(|r| r.component != "unexplained");
-        for row in judged {
+        let judged = self.components.iter();
+        for row in judged.filter(|r| r.component != "unexplained") {
             let name = row.component.clone();
             match (row.diff_gb, row.profile1_gb) {
                 (Some(diff), Some(first)) => {
@@ -218,92 +214,70 @@ pub fn find_median(repeats: &[Subject]) -> Option<&Subject> {
         let total = s.figures.iter().find(|f| f.kind == Kind::Total)?;
         total.value.as_ref().ok().copied()
     };
-    let mut known: Vec<(f64, &Subject)> =
-        repeats.iter().filter_map(|s| Some((peak(s)?, s))).collect();
+    let known = repeats.iter().filter_map(|s| Some((peak(s)?, s)));
+    let mut known: Vec<(f64, &Subject)> = known.collect();
     known.sort_by(|a, b| a.0.total_cmp(&b.0));
-    known
-        .get(known.len().saturating_sub(1) / 2)
-        .map(|(_, subject)| *subject)
+    Some(known.get(known.len().saturating_sub(1) / 2)?.1)
 }
 
 /// The rows that either side knows, in the order of the first, those of the second alone in place.
 fn component_rows(a: &Subject, b: &Subject) -> Vec<PairRow> {
-    let parts = |s: &Subject| -> Vec<(String, String, Kind)> {
-        let parts = s.figures.iter().filter(|f| f.kind != Kind::Other);
-        parts
-            .map(|f| (f.key.clone(), f.label.clone(), f.kind))
-            .collect()
-    };
-    let mut keys = parts(a);
-    for key in parts(b) {
-        if !keys.contains(&key) {
-            keys.push(key);
-        }
-    }
+    let mut parts = figures_of_either(a, b, |kind| kind != Kind::Other);
     // Reading order, and what nothing explains at the end.
-    keys.sort_by_key(|(key, _, kind)| {
-        let known = ORDER.iter().position(|k| k == key);
-        (kind == &Kind::OfOverhead, known.unwrap_or(ORDER.len()))
+    parts.sort_by_key(|f| {
+        let component = figures::component_of_key(&f.key);
+        (f.kind, component.is_none(), component)
     });
-    keys.into_iter()
-        .map(|(key, label, kind)| {
-            let side = |s: &Subject| match s.find_figure(&key) {
-                Some(SubjectFigure { value, source, .. }) => (value.clone(), source.clone()),
-                None => (Err(SILENT.to_owned()), None),
-            };
-            let ((first, source1), (second, source2)) = (side(a), side(b));
-            let both = first.as_ref().ok().zip(second.as_ref().ok());
-            PairRow {
-                component: key,
-                label,
-                kind,
-                diff_gb: both.map(|(a, b)| (b - a) / GIB),
-                diff_pct: both.and_then(|(a, b)| difference_percent(*a, *b)),
-                profile1_gb: first.as_ref().ok().map(|b| b / GIB),
-                profile2_gb: second.as_ref().ok().map(|b| b / GIB),
-                profile1_source: source1,
-                profile2_source: source2,
-                profile1_unknown: first.err(),
-                profile2_unknown: second.err(),
-            }
-        })
+    (parts.into_iter())
+        .map(
+            |SubjectFigure {
+                 key, label, kind, ..
+             }| {
+                let side = |s: &Subject| match s.find_figure(key) {
+                    Some(SubjectFigure { value, source, .. }) => (value.clone(), source.clone()),
+                    None => (Err(SILENT.to_owned()), None),
+                };
+                let ((first, source1), (second, source2)) = (side(a), side(b));
+                let both = first.as_ref().ok().zip(second.as_ref().ok());
+                PairRow {
+                    component: key.clone(),
+                    label: label.clone(),
+                    kind: *kind,
+                    diff_gb: both.map(|(a, b)| (b - a) / GIB),
+                    diff_pct: both.and_then(|(a, b)| difference_percent(*a, *b)),
+                    profile1_gb: first.as_ref().ok().map(|b| b / GIB),
+                    profile2_gb: second.as_ref().ok().map(|b| b / GIB),
+                    profile1_source: source1,
+                    profile2_source: source2,
+                    profile1_unknown: first.err(),
+                    profile2_unknown: second.err(),
+                }
+            },
+        )
         // A row that neither knows is left out.
         .filter(|r| r.kind == Kind::Total || r.profile1_gb.is_some() || r.profile2_gb.is_some())
         .collect()
 }
 
-const ORDER: &[&str] = &[
-    "total",
-    "baseline",
-    "model_weights",
-    "kv_cache",
-    "activations",
-    "framework_overhead",
-    "driver_reserved",
-    "cuda_graphs",
-    "non_torch",
-    "runtime",
-    "warmup_growth",
-    "page_cache",
-    "bench_client",
-    "swap",
-    "unexplained",
-];
+/// The figures of some kinds that either side has, each key once.
+fn figures_of_either<'a>(
+    a: &'a Subject,
+    b: &'a Subject,
+    counts: impl Fn(Kind) -> bool,
+) -> Vec<&'a SubjectFigure> {
+    let mut all: Vec<&SubjectFigure> = Vec::new();
+    for figure in a.figures.iter().chain(&b.figures) {
+        if counts(figure.kind) && all.iter().all(|known| known.key != figure.key) {
+            all.push(figure);
+        }
+    }
+    all
+}
 
 fn others(a: &Subject, b: &Subject) -> Vec<OtherRow> {
     let of = |s: &Subject, key: &str| s.find_figure(key).and_then(|f| f.value.clone().ok());
-    let mut all: Vec<&SubjectFigure> = Vec::new();
-    for f in a
-        .figures
-        .iter()
-        .chain(&b.figures)
-        .filter(|f| f.kind == Kind::Other)
-    {
-        if all.iter().all(|other| other.key != f.key) {
-            all.push(f);
-        }
-    }
-    all.into_iter()
+    let all = figures_of_either(a, b, |kind| kind == Kind::Other);
+    (all.into_iter())
         .map(|f| {
             let (first, second) = (of(a, &f.key), of(b, &f.key));
             let both = first.zip(second);
@@ -338,14 +312,8 @@ fn setting_differences(a: &Subject, b: &Subject) -> Vec<SettingDifference> {
 
 /// Whether two spellings mean the same: `0.90` is `0.9`.
 fn same(a: Option<&String>, b: Option<&String>) -> bool {
-    match (a, b) {
-        (Some(a), Some(b)) => {
-            let numbers = a.parse::<f64>().ok().zip(b.parse::<f64>().ok());
-            a == b || numbers.is_some_and(|(a, b)| a == b)
-        }
-        (None, None) => true,
-        _ => false,
-    }
+    let number = |text: Option<&String>| text?.parse::<f64>().ok();
+    a == b || number(a).zip(number(b)).is_some_and(|(a, b)| a == b)
 }
 
 /// Why the figures do not answer the same question, and what else must be known of them.
@@ -378,16 +346,11 @@ fn verdicts(
             }
             // No quantisation has no name.
             (one, other) if name == "quantization" => {
-                let word =
-                    |v: &Option<String>| v.clone().unwrap_or_else(|| "none or unknown".into());
-                incomparable.push(format!("{name} differs: {} and {}", word(one), word(other)));
+                let [one, other] = [one, other].map(|v| v.as_deref().unwrap_or("none or unknown"));
+                incomparable.push(format!("{name} differs: {one} and {other}"));
             }
             (one, other) if role == Some(Role::MustAgree) && one.is_none() != other.is_none() => {
-                let (known, unknown) = if one.is_some() {
-                    ("A", "B")
-                } else {
-                    ("B", "A")
-                };
+                let (known, unknown) = one.as_ref().map_or(("B", "A"), |_| ("A", "B"));
                 warnings.push(format!(
                     "{name} is known for {known} but not for {unknown}: it may differ"
                 ));
@@ -409,12 +372,8 @@ fn verdicts(
         warnings.push("A and B are of the same run".into());
     }
     for s in [a, b] {
-        if s.who
-            .schema_version
-            .as_deref()
-            .is_none_or(|v| !v.starts_with("4."))
-        {
-            let version = s.who.schema_version.as_deref().unwrap_or("none");
+        let version = s.who.schema_version.as_deref().unwrap_or("none");
+        if !version.starts_with("4.") {
             warnings.push(format!(
                 "`{}` is of an earlier schema ({version}): only its totals are read, and its GB are taken for GiB",
                 s.who.file
@@ -422,17 +381,14 @@ fn verdicts(
         }
     }
     for row in rows {
-        let sources = row
+        let both = row
             .profile1_source
             .as_ref()
             .zip(row.profile2_source.as_ref());
-        let (true, Some((one, other))) = (row.diff_gb.is_some(), sources) else {
-            continue;
-        };
-        if one != other {
+        if let Some((one, other)) = both.filter(|(a, b)| row.diff_gb.is_some() && a != b) {
+            let label = &row.label;
             warnings.push(format!(
-                "{} rests on different witnesses: {one} in A, {other} in B",
-                row.label
+                "{label} rests on different witnesses: {one} in A, {other} in B"
             ));
         }
     }

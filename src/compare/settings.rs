@@ -191,7 +191,7 @@ pub fn parse_flags(words: &[String]) -> ProfileSettings {
             Some((name, value)) => (name, value.to_owned()),
             None => {
                 let value = words.next_if(|next| !next.starts_with("--"));
-                (name, value.map_or_else(|| "true".to_owned(), Clone::clone))
+                (name, value.cloned().unwrap_or_else(|| "true".to_owned()))
             }
         };
         found.insert(name.replace('-', "_"), value);
@@ -201,22 +201,21 @@ pub fn parse_flags(words: &[String]) -> ProfileSettings {
 
 /// Adds a value that is known; an empty text is not.
 fn put_known(all: &mut ProfileSettings, name: &str, value: Option<impl ToString>) {
-    if let Some(value) = value
+    let known = value
         .map(|v| v.to_string())
-        .filter(|v| !v.trim().is_empty())
-    {
-        all.insert(name.to_owned(), value);
-    }
+        .filter(|v| !v.trim().is_empty());
+    all.extend(known.map(|value| (name.to_owned(), value)));
 }
 
 /// One spelling for what means the same.
 fn tidy(all: &mut ProfileSettings) {
-    for name in [
+    let types = [
         "weights_dtype",
         "activations_dtype",
         "kv_cache_dtype",
         "dtype",
-    ] {
+    ];
+    for name in types {
         if let Some(value) = all.get_mut(name) {
             *value = same::plain(value);
         }
@@ -236,7 +235,7 @@ fn scalar(value: &Value) -> Option<String> {
 }
 
 /// A unit variant's name.
-fn variant_name(value: &impl serde::Serialize) -> Option<String> {
+pub(super) fn variant_name(value: &impl serde::Serialize) -> Option<String> {
     scalar(&serde_json::to_value(value).ok()?)
 }
 

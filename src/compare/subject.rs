@@ -118,9 +118,8 @@ impl Subject {
             ..Who::default()
         };
         let figures = OLDER.iter().map(|(key, label, kind)| {
-            let bytes = older_gib(document, key)
-                .map(|g| (g * GIB).round())
-                .filter(|b| b.is_finite());
+            let bytes = older_gib(document, key).map(|g| (g * GIB).round());
+            let bytes = bytes.filter(|b| b.is_finite());
             SubjectFigure {
                 key: (*key).into(),
                 label: (*label).into(),
@@ -234,10 +233,8 @@ fn figures_of(profile: &Profile) -> Vec<SubjectFigure> {
         "what the other parts leave".into(),
     ));
     let rest = breakdown.components.iter().map(|p| p.component);
-    all.extend(
-        rest.filter(|c| c.is_overhead())
-            .map(|c| part(c, Kind::OfOverhead)),
-    );
+    let rest = rest.filter(|c| c.is_overhead());
+    all.extend(rest.map(|c| part(c, Kind::OfOverhead)));
     let used = profile.vllm_internal_metrics.kv_cache_used_gb;
     all.push(figure(
         "kv_cache_used",
@@ -275,10 +272,9 @@ pub fn source_of_part(profile: &Profile, component: Component) -> String {
         }
     }
     if words.is_empty() {
-        source_word(EvidenceSource::Residual).into()
-    } else {
-        words.join(" and ")
+        words.push(source_word(EvidenceSource::Residual));
     }
+    words.join(" and ")
 }
 
 /// What kind of witness, in words.

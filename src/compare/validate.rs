@@ -7,6 +7,7 @@ use crate::profile::stats::{arithmetic_mean, quantile_of_sorted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use strum::VariantArray as _;
 
 /// Version of the document.
 pub const VALIDATION_VERSION: &str = "1.0";
@@ -142,7 +143,8 @@ impl RunValidation {
     /// Holds what was calculated against the profile in `file`.
     pub fn validate_run(profile: &Profile, file: &str, calculated: &Calculated) -> RunValidation {
         let measured = MeasuredProfile::measured_of_profile(profile);
-        let items = Item::ALL.map(|item| validate_item(item, &measured, calculated));
+        let items = Item::VARIANTS.iter();
+        let items = items.map(|item| validate_item(*item, &measured, calculated));
         let mut warnings = Vec::new();
         warnings.extend(profile.metadata.outcome.describe());
         if profile.metadata.simulated {
@@ -159,18 +161,16 @@ impl RunValidation {
             engine: profile.engine_metadata.engine_type.clone(),
             engine_version: profile.engine_metadata.engine_version.clone(),
             basis: calculated.basis.clone(),
-            // A row that neither side knows is left out, unless every reader asks for it.
-            items: items
-                .into_iter()
-                .filter(|r| {
-                    r.measured.is_some()
-                        || r.calculated.is_some()
-                        || matches!(r.item, Item::Weights | Item::KvPool | Item::Total)
-                })
-                .collect(),
+            items: items.filter(is_shown).collect(),
             warnings,
         }
     }
+}
+
+/// A row that neither side knows is left out, unless every reader asks for it.
+fn is_shown(row: &ItemRow) -> bool {
+    let is_asked = matches!(row.item, Item::Weights | Item::KvPool | Item::Total);
+    row.measured.is_some() || row.calculated.is_some() || is_asked
 }
 
 fn validate_item(item: Item, measured: &MeasuredProfile<'_>, calculated: &Calculated) -> ItemRow {
@@ -180,9 +180,8 @@ fn validate_item(item: Item, measured: &MeasuredProfile<'_>, calculated: &Calcul
     let error = both.and_then(|(m, c)| error_pct(c as f64, m));
     // Something for nothing has no percentage, and is out of any tolerance.
     let within = both.map(|_| error.is_some_and(|e| e.abs() <= item.tolerance_percent()));
-    let in_band = both
-        .zip(claim.band)
-        .map(|((measured, _), (low, high))| measured >= low as f64 && measured <= high as f64);
+    let in_band = (both.zip(claim.band))
+        .map(|((measured, _), (low, high))| (low as f64..=high as f64).contains(&measured));
     let unknown = match (&reading, &claim.value) {
         (Err(why), Err(other)) => Some(format!("not measured: {why}; not calculated: {other}")),
         (Err(why), Ok(_)) => Some(format!("not measured: {why}")),
@@ -236,9 +235,8 @@ impl Validation {
                 limit.judged += 1;
                 let most = percent.unwrap_or(row.tolerance_pct);
                 if row.error_pct.is_none_or(|e| e.abs() > most) {
-                    limit
-                        .exceeded
-                        .push(format!("{}: {}", run.file, row.item.document_key()));
+                    let name = format!("{}: {}", run.file, row.item.document_key());
+                    limit.exceeded.push(name);
                 }
             }
         }
@@ -251,19 +249,16 @@ fn by(runs: &[RunValidation], kind: &str, name: impl Fn(&RunValidation) -> Strin
     for run in runs {
         sorted.entry(name(run)).or_default().push(run);
     }
-    let groups = sorted.into_iter();
-    groups
-        .map(|(name, runs)| group(kind, &name, runs.into_iter()))
-        .collect()
+    let groups = sorted.iter();
+    let groups = groups.map(|(name, runs)| group(kind, name, runs.iter().copied()));
+    groups.collect()
 }
 
 fn group<'a>(by: &str, name: &str, runs: impl Iterator<Item = &'a RunValidation> + Clone) -> Group {
-    let items = Item::ALL.into_iter().filter_map(|item| {
-        let rows: Vec<&ItemRow> = runs
-            .clone()
-            .flat_map(|r| &r.items)
-            .filter(|r| r.item == item && r.within_tolerance.is_some())
-            .collect();
+    let items = Item::VARIANTS.iter().filter_map(|&item| {
+        let rows = runs.clone().flat_map(|r| &r.items);
+        let rows = rows.filter(|r| r.item == item && r.within_tolerance.is_some());
+        let rows: Vec<&ItemRow> = rows.collect();
         let mut errors: Vec<f64> = rows.iter().filter_map(|r| r.error_pct).collect();
         errors.sort_by(f64::total_cmp);
         let sizes: Vec<f64> = errors.iter().map(|e| e.abs()).collect();
@@ -370,22 +365,14 @@ pub fn model_family(name: Option<&str>, architecture: Option<&str>) -> String {
     };
     // A path's or an id's last part is the model.
     let last = name.map(|n| n.trim_end_matches('/').rsplit('/').next().unwrap_or(n));
+    let end = "ForCausalLM ForConditionalGeneration LMHeadModel Model".split(' ');
     let class = architecture.map(|a| {
-        let end = [
-            "ForCausalLM",
-            "ForConditionalGeneration",
-            "LMHeadModel",
-            "Model",
-        ];
-        let bare = end.iter().find_map(|e| a.strip_suffix(e)).unwrap_or(a);
+        let bare = end.clone().find_map(|e| a.strip_suffix(e)).unwrap_or(a);
         letters(bare)
     });
-    let found = class
-        .filter(|c| !c.is_empty())
-        .or_else(|| last.map(letters));
-    found
-        .filter(|f| !f.is_empty())
-        .unwrap_or_else(|| "unknown".into())
+    let mut words = class.into_iter().chain(last.map(letters));
+    let found = words.find(|word| !word.is_empty());
+    found.unwrap_or_else(|| "unknown".into())
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::{ContainerScan, GpuLook, MemoryScan};
 use crate::breakdown::Component;
 use crate::engine::shown_name;
 use crate::headroom::Headroom;
+use crate::profile::stats::saturating_sum;
 use crate::report::chart::palette::component_colour;
 use crate::units::Bytes;
 use ratatui::Frame;
@@ -14,7 +15,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Wrap};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Readings of each container that are kept: ten minutes at one a second.
 const MOST_READINGS: usize = 600;
@@ -24,6 +25,8 @@ const HISTORY_CELLS: usize = 16;
 const DETAIL_LINES: u16 = 9;
 /// Shown for what is unknown.
 const UNKNOWN: &str = "-";
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const ENGINE: &str = "ENGINE";
 const HOST_MEMORY: &str = "HOST MEM";
 const KV_USED: &str = "KV %";
@@ -63,21 +66,13 @@ enum SortOrder {
 }
 
 impl SortOrder {
-    fn label(self) -> &'static str {
+    /// Its word, and the order that comes after it.
+    fn label_and_next(self) -> (&'static str, SortOrder) {
         match self {
-            SortOrder::Memory => "memory",
-            SortOrder::Headroom => "headroom",
-            SortOrder::KvPool => "KV pool",
-            SortOrder::Name => "name",
-        }
-    }
-
-    fn next(self) -> SortOrder {
-        match self {
-            SortOrder::Memory => SortOrder::Headroom,
-            SortOrder::Headroom => SortOrder::KvPool,
-            SortOrder::KvPool => SortOrder::Name,
-            SortOrder::Name => SortOrder::Memory,
+            SortOrder::Memory => ("memory", SortOrder::Headroom),
+            SortOrder::Headroom => ("headroom", SortOrder::KvPool),
+            SortOrder::KvPool => ("KV pool", SortOrder::Name),
+            SortOrder::Name => ("name", SortOrder::Memory),
         }
     }
 }
@@ -159,7 +154,7 @@ impl TopScreen {
         }
         match key {
             ScreenKey::Char('q') => return false,
-            ScreenKey::Char('s') => self.order = self.order.next(),
+            ScreenKey::Char('s') => self.order = self.order.label_and_next().1,
             ScreenKey::Char('p') => self.paused = !self.paused,
             ScreenKey::Char('/') => self.filtering = true,
             ScreenKey::Char('k') | ScreenKey::Up => self.select(-1),
@@ -174,16 +169,14 @@ impl TopScreen {
 
     fn select(&mut self, by: isize) {
         let shown = self.shown();
-        let now = shown
-            .iter()
-            .position(|c| Some(&c.id) == self.selected.as_ref());
-        let next = match now {
-            Some(at) => at
-                .saturating_add_signed(by)
-                .min(shown.len().saturating_sub(1)),
-            None => 0,
-        };
+        let last = shown.len().saturating_sub(1);
+        let now = shown.iter().position(|c| self.is_selected(c));
+        let next = now.map_or(0, |at| at.saturating_add_signed(by).min(last));
         self.selected = shown.get(next).map(|c| c.id.clone());
+    }
+
+    fn is_selected(&self, container: &ContainerScan) -> bool {
+        self.selected.as_ref() == Some(&container.id)
     }
 
     /// The containers that are shown, in order.
@@ -226,53 +219,37 @@ impl TopScreen {
         ])
         .areas(frame.area());
         frame.render_widget(Paragraph::new(self.title()), title);
-        let lines: Vec<Line> = self
-            .scan
-            .gpus
-            .iter()
-            .map(|gpu| self.gpu_line(gpu, bars.width))
-            .collect();
+        let lines = (self.scan.gpus.iter()).map(|gpu| self.gpu_line(gpu, bars.width));
+        let lines: Vec<Line> = lines.collect();
         frame.render_widget(Paragraph::new(lines), bars);
         frame.render_widget(Paragraph::new(self.legend()), legend);
         self.draw_table(frame, table);
         if self.details {
-            frame.render_widget(
-                Paragraph::new(self.detail_lines()).wrap(Wrap { trim: false }),
-                detail,
-            );
+            let lines = Paragraph::new(self.detail_lines());
+            frame.render_widget(lines.wrap(Wrap { trim: false }), detail);
         }
         if let Some(first) = self.scan.notes.first() {
-            frame.render_widget(
-                Paragraph::new(format!("note: {first}")).wrap(Wrap { trim: true }),
-                note,
-            );
+            let text = Paragraph::new(format!("note: {first}"));
+            frame.render_widget(text.wrap(Wrap { trim: true }), note);
         }
         let last = if self.filtering {
             format!("filter: {}▏  enter keeps it, esc clears it", self.filter)
         } else {
-            format!("{KEYS}  by {}", self.order.label())
+            format!("{KEYS}  by {}", self.order.label_and_next().0)
         };
-        let dim = Style::new().add_modifier(Modifier::DIM);
-        frame.render_widget(Paragraph::new(Line::styled(last, dim)), keys);
+        frame.render_widget(Paragraph::new(Line::styled(last, DIM)), keys);
     }
 
     /// The device or limit with the least headroom, by its share.
     fn verdict(&self) -> Option<(Headroom, String)> {
         let scan = &self.scan;
         let gpus = scan.gpus.iter().filter_map(|gpu| {
-            Some((
-                format!("GPU {}", gpu.index),
-                gpu.free_bytes()?,
-                gpu.total_bytes?,
-            ))
+            let name = format!("GPU {}", gpu.index);
+            Some((name, gpu.free_bytes()?, gpu.total_bytes?))
         });
-        let host = scan
-            .host
-            .iter()
-            .map(|host| ("host".to_owned(), host.available_bytes, host.total_bytes));
-        let limits = scan
-            .containers
-            .iter()
+        let host = scan.host.iter();
+        let host = host.map(|h| ("host".to_owned(), h.available_bytes, h.total_bytes));
+        let limits = (scan.containers.iter())
             .filter_map(|c| Some((c.name.clone(), c.headroom_bytes()?, c.host_limit_bytes?)));
         let (name, free, total) = gpus
             .chain(host)
@@ -283,53 +260,42 @@ impl TopScreen {
     }
 
     fn title(&self) -> Line<'static> {
-        let bold = Style::new().add_modifier(Modifier::BOLD);
-        let mut spans = vec![Span::styled("plimsoll top", bold)];
+        let mut spans = vec![Span::styled("plimsoll top", BOLD)];
         if self.scan.backend.as_ref().is_some_and(|b| b.simulated) {
-            spans.push(Span::styled(
-                "  SIMULATED GPUs",
-                self.level_style(Some(Headroom::Critical)),
-            ));
+            let critical = self.level_style(Some(Headroom::Critical));
+            spans.push(Span::styled("  SIMULATED GPUs", critical));
         }
         if let Some((level, text)) = self.verdict() {
-            spans.push(Span::styled(
-                format!("  {text}"),
-                self.level_style(Some(level)),
-            ));
+            let style = self.level_style(Some(level));
+            spans.push(Span::styled(format!("  {text}"), style));
         }
         if let Some(host) = &self.scan.host {
-            let used = host.total_bytes.saturating_sub(host.available_bytes);
-            spans.push(Span::raw(format!(
-                "  host {} of {}",
-                Bytes(used),
-                Bytes(host.total_bytes)
-            )));
+            let used = Bytes(host.total_bytes.saturating_sub(host.available_bytes));
+            let total = Bytes(host.total_bytes);
+            spans.push(Span::raw(format!("  host {used} of {total}")));
         }
         if !self.filter.is_empty() {
             spans.push(Span::raw(format!("  with `{}`", self.filter)));
         }
         if self.paused {
-            spans.push(Span::styled("  PAUSED", bold));
+            spans.push(Span::styled("  PAUSED", BOLD));
         }
         Line::from(spans)
     }
 
     fn gpu_line(&self, gpu: &GpuLook, width: u16) -> Line<'static> {
-        let figure = |text: Option<String>| text.unwrap_or_else(|| UNKNOWN.to_owned());
-        let free = gpu.free_bytes();
-        let level = free
-            .zip(gpu.total_bytes)
-            .and_then(|(free, total)| Headroom::of_share(free, total));
+        let free = gpu.free_bytes().zip(gpu.total_bytes);
+        let level = free.and_then(|(free, total)| Headroom::of_share(free, total));
         let percent = gpu.used_bytes.zip(gpu.total_bytes);
         let percent = percent.map(|(used, total)| used as f64 * 100.0 / total.max(1) as f64);
         let head = format!("{:>2} {:<14.14} ", gpu.index, short_name(&gpu.name));
         let tail = format!(
             " {:>9} {:>4} {:>5} {:>4} {:>5}",
-            figure(gpu.used_bytes.map(|b| Bytes(b).to_string())),
-            figure(percent.map(|p| format!("{p:.0} %"))),
-            figure(gpu.utilization_pct.map(|p| format!("{p} % "))),
-            figure(gpu.temperature_c.map(|c| format!("{c}C"))),
-            figure(gpu.power_w.map(|w| format!("{w:.0} W"))),
+            or_unknown(gpu.used_bytes, |b| Bytes(b).to_string()),
+            or_unknown(percent, |p| format!("{p:.0} %")),
+            or_unknown(gpu.utilization_pct, |p| format!("{p} % ")),
+            or_unknown(gpu.temperature_c, |c| format!("{c}C")),
+            or_unknown(gpu.power_w, |w| format!("{w:.0} W")),
         );
         let cells = usize::from(width).saturating_sub(head.chars().count() + tail.chars().count());
         let mut spans = vec![Span::raw(head)];
@@ -342,17 +308,12 @@ impl TopScreen {
     fn segments(&self, gpu: &GpuLook) -> Vec<(Component, u64)> {
         let mut segments = Vec::new();
         for tenant in &gpu.tenants {
-            let record = self
-                .ledger
-                .containers
-                .values()
-                .find(|r| Some(&r.id) == tenant.container_id.as_ref());
-            let parts = record
-                .iter()
-                .flat_map(|r| &r.life.parts)
-                .filter(|p| p.device == gpu.uuid);
+            let id = tenant.container_id.as_ref();
+            let mut records = self.ledger.containers.values();
+            let record = records.find(|r| Some(&r.id) == id);
+            let parts = record.iter().flat_map(|r| &r.life.parts);
             let mut left = tenant.used_bytes;
-            for part in parts {
+            for part in parts.filter(|p| p.device == gpu.uuid) {
                 // Of a profile's parts, those of others are drawn as such.
                 let own = !matches!(
                     part.component,
@@ -364,27 +325,14 @@ impl TopScreen {
                     segments.push((part.component, bytes));
                 }
             }
-            let of = self
-                .scan
-                .containers
-                .iter()
-                .find(|c| Some(&c.id) == tenant.container_id.as_ref());
-            let pool = of
-                .and_then(|c| c.kv_pool_bytes)
-                .filter(|_| left == tenant.used_bytes);
+            let of = self.scan.containers.iter().find(|c| Some(&c.id) == id);
+            let pool = (of.and_then(|c| c.kv_pool_bytes)).filter(|_| left == tenant.used_bytes);
             let pool = pool.unwrap_or(0).min(left);
-            let rest = if tenant.container_id.is_some() {
-                Component::Runtime
-            } else {
-                Component::Baseline
-            };
+            let rest = id.map_or(Component::Baseline, |_| Component::Runtime);
             segments.extend([(Component::KvCache, pool), (rest, left - pool)]);
         }
         // Where the driver lists no processes, the holders are unknown.
-        let held = gpu
-            .tenants
-            .iter()
-            .fold(0, |sum: u64, t| sum.saturating_add(t.used_bytes));
+        let held = saturating_sum(gpu.tenants.iter().map(|t| t.used_bytes));
         let unknown = gpu.used_bytes.unwrap_or(0).saturating_sub(held);
         let unattributed = gpu.unattributed_bytes.unwrap_or(unknown);
         let reserved = gpu.reserved_bytes.unwrap_or(0);
@@ -409,41 +357,25 @@ impl TopScreen {
             spans.push(self.piece(component, end.saturating_sub(at)));
             at = end.max(at);
         }
-        spans.push(Span::styled(
-            "·".repeat(cells.saturating_sub(at)),
-            Style::new().add_modifier(Modifier::DIM),
-        ));
+        spans.push(Span::styled("·".repeat(cells.saturating_sub(at)), DIM));
         spans
     }
 
     fn piece(&self, component: Component, cells: usize) -> Span<'static> {
-        if self.color {
-            let (r, g, b) = component_colour(component, true);
-            let glyph = if component == Component::Unexplained {
-                "▒"
-            } else {
-                "█"
-            };
-            Span::styled(glyph.repeat(cells), Style::new().fg(Color::Rgb(r, g, b)))
-        } else {
-            Span::raw(part_letter(component).repeat(cells))
+        if !self.color {
+            return Span::raw(part_letter(component).repeat(cells));
         }
+        let (r, g, b) = component_colour(component, true);
+        let glyph = match component {
+            Component::Unexplained => "▒",
+            _ => "█",
+        };
+        Span::styled(glyph.repeat(cells), Style::new().fg(Color::Rgb(r, g, b)))
     }
 
     fn legend(&self) -> Line<'static> {
-        let mut named: Vec<Component> = Vec::new();
-        for component in self
-            .scan
-            .gpus
-            .iter()
-            .flat_map(|gpu| self.segments(gpu))
-            .map(|(component, _)| component)
-        {
-            if !named.contains(&component) {
-                named.push(component);
-            }
-        }
-        named.sort();
+        let segments = (self.scan.gpus.iter()).flat_map(|gpu| self.segments(gpu));
+        let named: BTreeSet<Component> = segments.map(|(component, _)| component).collect();
         let mut spans = vec![Span::raw("   ")];
         for component in named {
             spans.push(self.piece(component, 1));
@@ -465,44 +397,31 @@ impl TopScreen {
         }
         let names = shown.iter().map(|c| c.name.chars().count());
         let columns = columns_beside(names.max().unwrap_or(0), area.width);
-        let rows = shown
-            .iter()
-            .map(|container| self.container_row(container, &columns));
+        let rows = shown.iter().map(|c| self.container_row(c, &columns));
+        let beside = columns.iter();
+        let beside = beside.map(|(head, width)| (*head, Constraint::Length(*width)));
         let (heads, widths): (Vec<_>, Vec<_>) = [("CONTAINER", Constraint::Fill(1))]
             .into_iter()
-            .chain(
-                columns
-                    .iter()
-                    .map(|(head, width)| (*head, Constraint::Length(*width))),
-            )
+            .chain(beside)
             .unzip();
-        let bold = Style::new().add_modifier(Modifier::BOLD);
         let table = Table::new(rows, widths)
-            .header(Row::new(heads).style(bold))
+            .header(Row::new(heads).style(BOLD))
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
-        let at = shown
-            .iter()
-            .position(|c| Some(&c.id) == self.selected.as_ref());
+        let at = shown.iter().position(|c| self.is_selected(c));
         let mut state = TableState::new().with_selected(at);
         frame.render_stateful_widget(table, area, &mut state);
     }
 
     fn container_row(&self, container: &ContainerScan, columns: &[(&str, u16)]) -> Row<'static> {
         let scan = &self.scan;
-        let bytes = |count: Option<u64>| count.map_or(UNKNOWN.to_owned(), |b| Bytes(b).to_string());
-        let count = |n: Option<u64>| n.map_or(UNKNOWN.to_owned(), |n| n.to_string());
-        let on_gpus = devices_of(scan, container);
-        let on_gpus: Vec<u64> = on_gpus
-            .iter()
-            .filter(|(d, _)| d != HOST_DEVICE)
-            .map(|(_, b)| *b)
-            .collect();
-        let on_gpus = (!on_gpus.is_empty()).then(|| on_gpus.iter().sum());
+        let bytes = |count: Option<u64>| or_unknown(count, |b| Bytes(b).to_string());
+        let count = |n: Option<u64>| or_unknown(n, |n| n.to_string());
+        let devices = devices_of(scan, container);
+        let on_gpus = devices.iter().filter(|(d, _)| d != HOST_DEVICE);
+        let on_gpus = on_gpus.map(|(_, b)| *b).reduce(|a, b| a + b);
         let star = if container.simulated { "*" } else { "" };
-        let engine = container
-            .engine
-            .as_ref()
-            .map_or(UNKNOWN.to_owned(), |e| format!("{}{star}", shown_name(e)));
+        let engine = container.engine.as_ref();
+        let engine = or_unknown(engine, |e| format!("{}{star}", shown_name(e)));
         let state = match (&container.engine, container.serving) {
             (None, _) => UNKNOWN,
             (Some(_), true) => "serving",
@@ -510,7 +429,7 @@ impl TopScreen {
         };
         let free = least_headroom(scan, container);
         let level = free.and_then(|(free, total)| Headroom::of_share(free, total));
-        let kv = container.kv_usage.map_or(UNKNOWN.to_owned(), |share| {
+        let kv = or_unknown(container.kv_usage, |share| {
             format!("{:.0} %", share * 100.0)
         });
         let cell = |(head, _): &(&str, u16)| match *head {
@@ -518,10 +437,10 @@ impl TopScreen {
             "STATE" => Cell::from(state),
             "ON GPUS" => Cell::from(bytes(on_gpus)),
             HOST_MEMORY => Cell::from(bytes(container.host_bytes)),
-            "HEADROOM" => Cell::from(Span::styled(
-                bytes(free.map(|(free, _)| free)),
-                self.level_style(level),
-            )),
+            "HEADROOM" => {
+                let free = bytes(free.map(|(free, _)| free));
+                Cell::from(Span::styled(free, self.level_style(level)))
+            }
             KV_USED => Cell::from(kv.clone()),
             RUNNING => Cell::from(count(container.requests_running)),
             WAITING => Cell::from(count(container.requests_waiting)),
@@ -537,24 +456,14 @@ impl TopScreen {
     /// The selected container: its parts, limits, growth and last death, with their sources.
     fn detail_lines(&self) -> Vec<Line<'static>> {
         let shown = self.shown();
-        let selected = shown
-            .iter()
-            .find(|c| Some(&c.id) == self.selected.as_ref())
-            .or(shown.first());
-        let Some(container) = selected else {
+        let selected = shown.iter().find(|c| self.is_selected(c));
+        let Some(container) = selected.or(shown.first()) else {
             return Vec::new();
         };
-        let bold = Style::new().add_modifier(Modifier::BOLD);
-        let mut lines = vec![Line::styled(
-            format!("── {} ({:.12})", container.name.clone(), container.id),
-            bold,
-        )];
-        let record = self
-            .ledger
-            .containers
-            .get(&container.name)
-            .filter(|r| r.id == container.id);
-        match record {
+        let head = format!("── {} ({:.12})", container.name, container.id);
+        let mut lines = vec![Line::styled(head, BOLD)];
+        let record = self.ledger.containers.get(&container.name);
+        match record.filter(|r| r.id == container.id) {
             Some(record) => self.record_lines(record, &mut lines),
             None => lines.push(Line::raw(
                 "parts, growth and deaths: unknown; `plimsoll watch` reads them while it runs",
@@ -571,18 +480,12 @@ impl TopScreen {
             text("highest by the kernel", container.host_peak_bytes),
         ];
         let host: Vec<String> = host.into_iter().flatten().collect();
-        lines.push(Line::raw(format!(
-            "host memory (cgroup): {}",
-            host.join(", ")
-        )));
-        if let Some(pool) = container.kv_pool_bytes {
-            let used = container
-                .kv_used_bytes
-                .map_or(UNKNOWN.to_owned(), |b| Bytes(b).to_string());
-            lines.push(Line::raw(format!(
-                "KV pool (the engine's endpoints): {used} of {} in use",
-                Bytes(pool)
-            )));
+        let host = format!("host memory (cgroup): {}", host.join(", "));
+        lines.push(Line::raw(host));
+        if let Some(pool) = container.kv_pool_bytes.map(Bytes) {
+            let used = or_unknown(container.kv_used_bytes, |b| Bytes(b).to_string());
+            let text = format!("KV pool (the engine's endpoints): {used} of {pool} in use");
+            lines.push(Line::raw(text));
         }
         lines
     }
@@ -590,11 +493,8 @@ impl TopScreen {
     fn record_lines(&self, record: &ContainerRecord, lines: &mut Vec<Line<'static>>) {
         let life = &record.life;
         let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
-        lines.push(Line::raw(format!(
-            "model {}, version {}",
-            known(&life.model),
-            known(&life.engine_version)
-        )));
+        let (model, version) = (known(&life.model), known(&life.engine_version));
+        lines.push(Line::raw(format!("model {model}, version {version}")));
         if let Some(why) = &life.unread {
             lines.push(Line::raw(format!("its parts are unknown: {why}")));
         }
@@ -604,10 +504,8 @@ impl TopScreen {
             spans.push(self.piece(part.component, 1));
             let bytes = Bytes(part.bytes.unsigned_abs());
             let sign = if part.bytes < 0 { "-" } else { "" };
-            spans.push(Span::raw(format!(
-                " {} {sign}{bytes}  ",
-                part.component.display_label()
-            )));
+            let label = part.component.display_label();
+            spans.push(Span::raw(format!(" {label} {sign}{bytes}  ")));
         }
         for (device, mut spans) in by_device {
             let gpu = self.scan.gpus.iter().find(|gpu| gpu.uuid == device);
@@ -616,24 +514,20 @@ impl TopScreen {
             lines.push(Line::from(spans));
         }
         for (device, rate) in life.growth_per_s.iter().filter(|(_, rate)| **rate > 0.0) {
-            let place = if device == HOST_DEVICE {
-                "host memory"
-            } else {
-                device
+            let place = match device.as_str() {
+                HOST_DEVICE => "host memory",
+                device => device,
             };
             let hourly = Bytes((rate * 3600.0) as u64);
-            lines.push(Line::styled(
-                format!("{place} grows by {hourly} an hour"),
-                self.level_style(Some(Headroom::Tight)),
-            ));
+            let text = format!("{place} grows by {hourly} an hour");
+            lines.push(Line::styled(text, self.level_style(Some(Headroom::Tight))));
         }
         if let Some(death) = &record.last_death {
             let why = known(&death.means.clone().or(death.cause.clone()));
             let all: u64 = record.deaths.values().sum();
-            lines.push(Line::styled(
-                format!("deaths {all}, the last: {why}"),
-                self.level_style(Some(Headroom::Critical)),
-            ));
+            let text = format!("deaths {all}, the last: {why}");
+            let critical = self.level_style(Some(Headroom::Critical));
+            lines.push(Line::styled(text, critical));
         }
     }
 
@@ -650,18 +544,19 @@ impl TopScreen {
 /// The least free memory of what a container is on, by its share: free and total bytes.
 fn least_headroom(scan: &MemoryScan, container: &ContainerScan) -> Option<(u64, u64)> {
     let own = |gpu: &&GpuLook| {
-        gpu.tenants
-            .iter()
-            .any(|t| t.container_id.as_ref() == Some(&container.id))
+        let mut tenants = gpu.tenants.iter();
+        tenants.any(|t| t.container_id.as_ref() == Some(&container.id))
     };
-    let gpus = scan
-        .gpus
-        .iter()
-        .filter(own)
-        .filter_map(|gpu| gpu.free_bytes().zip(gpu.total_bytes));
+    let gpus = scan.gpus.iter().filter(own);
+    let gpus = gpus.filter_map(|gpu| gpu.free_bytes().zip(gpu.total_bytes));
     let limit = container.headroom_bytes().zip(container.host_limit_bytes);
     gpus.chain(limit)
         .min_by(|a, b| free_share(*a).total_cmp(&free_share(*b)))
+}
+
+/// A value in words, or that it is unknown.
+fn or_unknown<T>(value: Option<T>, words: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), words)
 }
 
 fn free_share((free, total): (u64, u64)) -> f64 {
@@ -671,9 +566,8 @@ fn free_share((free, total): (u64, u64)) -> f64 {
 /// `NVIDIA GeForce RTX 4090` as `RTX 4090`.
 fn short_name(name: &str) -> String {
     let makers = ["NVIDIA ", "GeForce ", "AMD ", "Instinct "];
-    makers
-        .iter()
-        .fold(name.to_owned(), |name, maker| name.replacen(maker, "", 1))
+    let without = |name: String, maker: &&str| name.replacen(maker, "", 1);
+    makers.iter().fold(name.to_owned(), without)
 }
 
 /// A part as `top` names it: a GPU's bar also has what is in no profile.
@@ -709,22 +603,16 @@ fn part_letter(component: Component) -> &'static str {
 fn history_line(readings: &VecDeque<u64>, cells: usize) -> String {
     let each = readings.len().div_ceil(cells).max(1);
     let all: Vec<u64> = readings.iter().copied().collect();
-    let peaks: Vec<u64> = all
-        .chunks(each)
-        .filter_map(|c| c.iter().max().copied())
-        .collect();
-    let (low, high) = (peaks.iter().min().copied(), peaks.iter().max().copied());
-    let (low, high) = (low.unwrap_or(0), high.unwrap_or(0));
+    let peaks = all.chunks(each).filter_map(|c| c.iter().max());
+    let low = peaks.clone().min().copied().unwrap_or(0);
+    let high = peaks.clone().max().copied().unwrap_or(0);
     let blocks = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let place = |bytes: &u64| match (high - low) as f64 {
         // Less than 1 % of it does not matter.
         range if range < high as f64 * 0.01 => 0,
         range => ((bytes - low) as f64 / range * 7.0).round() as usize,
     };
-    peaks
-        .iter()
-        .filter_map(|bytes| blocks.get(place(bytes)))
-        .collect()
+    peaks.filter_map(|bytes| blocks.get(place(bytes))).collect()
 }
 
 /// The columns that stand beside the names of containers, of which the longest has so many characters.
@@ -733,11 +621,8 @@ fn columns_beside(longest: usize, width: u16) -> Vec<(&'static str, u16)> {
     let mut columns = COLUMNS.to_vec();
     for dropped in DROPPED {
         // One cell stands between two columns.
-        let taken: usize = columns
-            .iter()
-            .map(|(_, cells)| usize::from(*cells) + 1)
-            .sum();
-        if taken + name <= usize::from(width) {
+        let taken = columns.iter().map(|(_, cells)| usize::from(*cells) + 1);
+        if taken.sum::<usize>() + name <= usize::from(width) {
             break;
         }
         columns.retain(|(head, _)| *head != dropped);

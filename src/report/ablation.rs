@@ -42,15 +42,14 @@ pub fn ablation_report(ablation: &Ablation) -> Report {
         };
         ContentBlock::Text(text)
     }));
+    let title = format!(
+        "{}: {} against {}",
+        ablation.container, ablation.b.name, ablation.a.name
+    );
+    let chapters = vec![Chapter::of_blocks("ablation", "A against B", blocks)];
     Report {
-        title: format!(
-            "{}: {} against {}",
-            ablation.container, ablation.b.name, ablation.a.name
-        ),
         simulated: (ablation.simulated).then(|| "an engine or a GPU here is simulated".into()),
-        answer: answer_of_ablation(ablation),
-        chapters: vec![Chapter::of_blocks("ablation", "A against B", blocks)],
-        ..Report::default()
+        ..Report::of_chapters(title, answer_of_ablation(ablation), chapters)
     }
 }
 
@@ -63,14 +62,9 @@ fn answer_of_ablation(ablation: &Ablation) -> Option<Answer> {
         (std::cmp::Ordering::Equal, _) => "B peaks as high as A.".to_owned(),
         (side, judgement) => {
             let side = if side.is_gt() { "higher" } else { "lower" };
-            let noise = match judgement {
-                "" => String::new(),
-                judgement => format!(", {judgement}"),
-            };
-            format!(
-                "B ({}) peaks {moved} {side} than A ({}){noise}.",
-                ablation.b.name, ablation.a.name
-            )
+            let comma = if judgement.is_empty() { "" } else { ", " };
+            let (a, b) = (&ablation.a.name, &ablation.b.name);
+            format!("B ({b}) peaks {moved} {side} than A ({a}){comma}{judgement}.")
         }
     };
     let arms = [&ablation.a, &ablation.b].into_iter();
@@ -80,10 +74,9 @@ fn answer_of_ablation(ablation: &Ablation) -> Option<Answer> {
 }
 
 fn describe_arm(letter: &str, arm: &Arm) -> String {
-    let args = if arm.engine_args.is_empty() {
-        "no arguments of its own".to_owned()
-    } else {
-        arm.engine_args.join(" ")
+    let args = match arm.engine_args.as_slice() {
+        [] => "no arguments of its own".to_owned(),
+        args => args.join(" "),
     };
     let runs = counted_noun(arm.runs.len(), "run");
     let failed = (arm.runs.iter()).filter(|r| r.outcome != RunEnd::Completed);
@@ -183,10 +176,9 @@ fn format_value(unit: Unit, value: f64) -> String {
 fn format_range(unit: Unit, side: &Side) -> String {
     match side.spread.filter(|s| s.n > 1) {
         None => String::new(),
-        Some(s) => format!(
-            "{} to {}",
-            format_value(unit, s.min),
-            format_value(unit, s.max)
-        ),
+        Some(s) => {
+            let [low, high] = [s.min, s.max].map(|value| format_value(unit, value));
+            format!("{low} to {high}")
+        }
     }
 }

@@ -33,12 +33,8 @@ pub fn calibration_report(calibration: &Calibration, skipped: &[(String, u64)]) 
         enough.count(),
         counted_noun(calibration.entries.len(), "deployment")
     );
-    Report {
-        title: format!("Learned from {runs}"),
-        answer: Some(Answer::of_verdict(AnswerState::Unknown, verdict)),
-        chapters,
-        ..Report::default()
-    }
+    let answer = Answer::of_verdict(AnswerState::Unknown, verdict);
+    Report::of_chapters(format!("Learned from {runs}"), answer, chapters)
 }
 
 fn overheads_table(calibration: &Calibration) -> Grid {
@@ -63,13 +59,10 @@ fn overheads_table(calibration: &Calibration) -> Grid {
 fn describe_learned(learned: &Learned) -> String {
     let gib = |bytes: u64| format!("{:.2}", to_gib(bytes));
     match learned.figures {
-        Some(f) => format!(
-            "{}, {} to {}, {}",
-            gib(f.median),
-            gib(f.q1),
-            gib(f.q3),
-            learned.n
-        ),
+        Some(f) => {
+            let [median, q1, q3] = [f.median, f.q1, f.q3].map(gib);
+            format!("{median}, {q1} to {q3}, {}", learned.n)
+        }
         None if learned.n == 0 => "no data".into(),
         None => format!("no data ({})", learned.n),
     }
@@ -83,10 +76,8 @@ fn last_starts(calibration: &Calibration) -> Option<Chapter> {
             (&of.engine, &of.version, &of.gpu, of.tp) == (&k.engine, &k.version, &k.gpu, k.tp)
         })
     };
-    let last = calibration
-        .runs
-        .iter()
-        .filter(|r| same(r).is_some_and(|last| last.run_id == r.run_id));
+    let is_last = |r: &&CalibrationRun| same(r).is_some_and(|last| last.run_id == r.run_id);
+    let last = calibration.runs.iter().filter(is_last);
     let grid = TableBuilder::of_items(last)
         .words("model", "model", |r| &r.model)
         .words("engine", "engine", |r| {
@@ -99,10 +90,9 @@ fn last_starts(calibration: &Calibration) -> Option<Chapter> {
         })
         .words("when", "timestamp", |r| &r.timestamp)
         .grid_of_rows("last_starts", "")?;
-    let title = "CUDA graphs at the last start";
-    Some(Chapter::of_blocks(
-        "last_starts",
-        title,
+    let (title, blocks) = (
+        "CUDA graphs at the last start",
         vec![ContentBlock::Table(grid)],
-    ))
+    );
+    Some(Chapter::of_blocks("last_starts", title, blocks))
 }

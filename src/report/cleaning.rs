@@ -2,7 +2,7 @@
 
 use super::content::{Action, Answer, AnswerState, Chapter, ContentBlock, MOST_ACTIONS, Report};
 use super::figures::cell_by;
-use super::layout::{count_words, counted_noun, counted_words};
+use super::layout::{count_words, counted_noun};
 use super::tables::{TableBuilder, format_in_unit};
 use crate::profile::MemoryGauge;
 use crate::units::{Bytes, to_gib};
@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 const MOST_LISTED: usize = 20;
 /// Id of the chapter on results.
 pub const OUTCOMES: &str = "outcomes";
+const STUCK: &str = "Stuck, and nothing that plimsoll may do helps";
+const FOREIGN: &str = "On a GPU, in no container, and not ours";
 
 /// What of `clean --json` a report shows.
 #[derive(Debug, Default, Deserialize)]
@@ -87,18 +89,13 @@ impl CleanEntry {
     /// Why, by which rule, and what helps.
     fn reason_blocks(&self) -> Vec<ContentBlock> {
         let why = self.why.trim_end_matches('.');
-        let name = if why.starts_with(&self.name) {
-            String::new()
-        } else {
-            format!("{}: ", self.name)
-        };
+        let mut reason = format!("{why} [{}]", self.rule);
+        if !why.starts_with(&self.name) {
+            reason = format!("{}: {reason}", self.name);
+        }
         let advice = self.advice.as_ref().map(|a| format!("Advice: {a}"));
-        let reason = format!("{name}{why} [{}]", self.rule);
-        [Some(reason), advice]
-            .into_iter()
-            .flatten()
-            .map(ContentBlock::Text)
-            .collect()
+        let texts = [reason].into_iter().chain(advice);
+        texts.map(ContentBlock::Text).collect()
     }
 }
 
@@ -143,26 +140,12 @@ pub fn clean_report(found: &CleanFindings) -> Report {
     // What went wrong is never left out.
     let failed: Vec<ContentBlock> = outcome_blocks(false).flatten().collect();
     let (first, rest) = todo.split_at(todo.len().min(MOST_LISTED));
+    let table = entry_table("to_clean", first).into_iter().collect();
     let mut chapters = [
-        listing_chapter(
-            "to_clean",
-            "To clean",
-            entry_table("to_clean", first).into_iter().collect(),
-            todo.iter().map(|v| v.reason_blocks()),
-        ),
+        listing_chapter("to_clean", "To clean", table, reasons(&todo)),
         listing_chapter(OUTCOMES, "What was done", failed, outcome_blocks(true)),
-        listing_chapter(
-            "reported",
-            "Stuck, and nothing that plimsoll may do helps",
-            Vec::new(),
-            helpless.iter().map(|v| v.reason_blocks()),
-        ),
-        listing_chapter(
-            "foreign",
-            "On a GPU, in no container, and not ours",
-            Vec::new(),
-            foreign.iter().map(|v| v.reason_blocks()),
-        ),
+        listing_chapter("reported", STUCK, Vec::new(), reasons(&helpless)),
+        listing_chapter("foreign", FOREIGN, Vec::new(), reasons(&foreign)),
         kept_chapter(&of_act(|v| v.act == "keep")),
         Chapter::of_sentences("blind", "Not looked at", &found.blind),
     ];
@@ -170,13 +153,17 @@ pub fn clean_report(found: &CleanFindings) -> Report {
         let more = entry_table("to_clean_more", rest);
         to_clean.details.splice(0..0, more);
     }
+    let answer = answer_of_findings(found, &todo);
+    let chapters = chapters.into_iter().flatten().collect();
     Report {
-        title: "Leftovers on this host".into(),
         simulated: (found.simulated).then(|| "a GPU here is simulated".into()),
-        answer: Some(answer_of_findings(found, &todo)),
-        chapters: chapters.into_iter().flatten().collect(),
-        ..Report::default()
+        ..Report::of_chapters("Leftovers on this host", answer, chapters)
     }
+}
+
+/// The reasons of each entry.
+fn reasons<'a>(entries: &'a [&CleanEntry]) -> impl Iterator<Item = Vec<ContentBlock>> + 'a {
+    entries.iter().map(|entry| entry.reason_blocks())
 }
 
 /// A chapter of `first` and the blocks of each item; those beyond [`MOST_LISTED`] are details.
@@ -206,15 +193,12 @@ fn kept_chapter(kept: &[&CleanEntry]) -> Option<Chapter> {
     let rules = count_words(others.iter().map(|entry| entry.rule.as_str())).into_iter();
     let rules: Vec<String> = rules.map(|(rule, n)| format!("{n} {rule}")).collect();
     let summary = format!("{}; -v shows the reasons.", rules.join(", "));
-    let reasons = |entries: &[&CleanEntry]| -> Vec<ContentBlock> {
-        entries.iter().flat_map(|v| v.reason_blocks()).collect()
-    };
-    let mut blocks = reasons(&named);
+    let mut blocks: Vec<ContentBlock> = reasons(&named).flatten().collect();
     if !rules.is_empty() {
         blocks.push(ContentBlock::Text(summary));
     }
     (!blocks.is_empty()).then(|| Chapter {
-        details: reasons(&others),
+        details: reasons(&others).flatten().collect(),
         ..Chapter::of_blocks("kept", "Kept", blocks)
     })
 }
@@ -244,19 +228,12 @@ fn answer_of_findings(found: &CleanFindings, todo: &[&CleanEntry]) -> Answer {
         (true, _) if done == all => (AnswerState::Safe, cleaned),
         (true, _) => (AnswerState::Failed, cleaned),
         (false, n) => {
-            let containers = todo
-                .iter()
-                .filter(|v| v.of.contains_key("container"))
-                .count();
-            let what = match (containers, n - containers) {
-                (0, processes) => counted_words(processes, "process", "processes"),
-                (containers, 0) => counted_noun(containers, "container"),
-                (containers, processes) => format!(
-                    "{} and {}",
-                    counted_noun(containers, "container"),
-                    counted_words(processes, "process", "processes")
-                ),
-            };
+            let containers = todo.iter().filter(|v| v.of.contains_key("container"));
+            let containers = containers.count();
+            let counts = [(containers, "container"), (n - containers, "process")];
+            let known = counts.into_iter().filter(|(n, _)| *n > 0);
+            let known: Vec<String> = known.map(|(n, noun)| counted_noun(n, noun)).collect();
+            let what = known.join(" and ");
             let held = of_memory(held);
             (
                 AnswerState::Tight,

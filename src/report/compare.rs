@@ -5,7 +5,7 @@ use super::content::{Answer, AnswerState, Chapter, KeyFigure, Report};
 use super::figures::{gib_cell, percent_cell};
 use super::spreadsheet::{figure_cell, write_table};
 use crate::compare::Unit;
-use crate::compare::profiles::{OtherRow, Pair, PairRow};
+use crate::compare::profiles::{OtherRow, Pair, PairRow, SettingDifference};
 use crate::compare::subject::Who;
 use crate::engine::shown_name;
 use crate::profile::MemoryGauge;
@@ -17,9 +17,8 @@ pub fn pair_report(pair: &Pair) -> Report {
     if let Some(limit) = &pair.limit {
         let labels = |keys: &[String]| {
             let rows = (pair.components.iter()).filter(|r| keys.contains(&r.component));
-            rows.map(|r| r.label.as_str())
-                .collect::<Vec<_>>()
-                .join(", ")
+            let labels: Vec<&str> = rows.map(|r| r.label.as_str()).collect();
+            labels.join(", ")
         };
         let bound = match limit.percent {
             Some(percent) => format!("{percent} %"),
@@ -41,14 +40,11 @@ pub fn pair_report(pair: &Pair) -> Report {
         }
     }
     // Of the second: what is to be judged.
-    let gauge = pair
-        .profile2
-        .fullest_device
-        .clone()
-        .map(|gauge| MemoryGauge {
-            label: format!("B: {}", gauge.label),
-            ..gauge
-        });
+    let gauge = pair.profile2.fullest_device.clone();
+    let gauge = gauge.map(|gauge| MemoryGauge {
+        label: format!("B: {}", gauge.label),
+        ..gauge
+    });
     let simulated = [&pair.profile1, &pair.profile2].map(|who| who.simulated);
     let ([before, after], is_fullest) = fullest_peaks(pair);
     let unit = |who: &Who| match &who.fullest_device {
@@ -56,38 +52,23 @@ pub fn pair_report(pair: &Pair) -> Report {
         _ => "GiB".into(),
     };
     let percent = percent_cell(change(before, after), "unknown");
+    let [before, after] = [before, after].map(|gib| gib_cell(gib, "unknown"));
     let figures = [
-        (
-            "Peak before",
-            gib_cell(before, "unknown"),
-            unit(&pair.profile1),
-        ),
-        (
-            "Peak after",
-            gib_cell(after, "unknown"),
-            unit(&pair.profile2),
-        ),
-        ("Change", percent, "%".into()),
+        KeyFigure::new_figure("Peak before", before, &unit(&pair.profile1)),
+        KeyFigure::new_figure("Peak after", after, &unit(&pair.profile2)),
+        KeyFigure::new_figure("Change", percent, "%"),
     ];
-    let known = figures.into_iter();
-    answer.figures = known
-        .filter(|(_, cell, _)| cell.number.is_some())
-        .map(|(label, value, unit)| KeyFigure::new_figure(label, value, &unit))
-        .collect();
+    let known = figures.into_iter().filter(|f| f.value.number.is_some());
+    answer.figures = known.collect();
+    let title = format!("{} against {}", pair.profile2.file, pair.profile1.file);
+    let chapter = Chapter::of_blocks("compare", "Side by side", pair_blocks(pair));
     Report {
         simulated: match simulated {
             [false, false] => None,
             [true, true] => Some("an engine or a GPU of both is simulated".into()),
             _ => Some("an engine or a GPU of one side is simulated".into()),
         },
-        title: format!("{} against {}", pair.profile2.file, pair.profile1.file),
-        answer: Some(answer.with_gauge(gauge)),
-        chapters: vec![Chapter::of_blocks(
-            "compare",
-            "Side by side",
-            pair_blocks(pair),
-        )],
-        ..Report::default()
+        ..Report::of_chapters(title, answer.with_gauge(gauge), vec![chapter])
     }
 }
 
@@ -121,17 +102,16 @@ pub fn pair_csv(pair: &Pair) -> Vec<u8> {
         "profile1_source",
         "profile2_source",
     ];
+    let row = |key: &str, unit: &str, figures: [Option<f64>; 4], sources: [&Option<String>; 2]| {
+        let mut row = vec![key.to_owned(), unit.to_owned()];
+        row.extend(figures.map(figure_cell));
+        row.extend(sources.map(|source| figure_cell(source.as_ref())));
+        row
+    };
     let component = |r: &PairRow| {
-        vec![
-            r.component.clone(),
-            "GiB".into(),
-            figure_cell(r.profile1_gb),
-            figure_cell(r.profile2_gb),
-            figure_cell(r.diff_gb),
-            figure_cell(r.diff_pct),
-            figure_cell(r.profile1_source.as_ref()),
-            figure_cell(r.profile2_source.as_ref()),
-        ]
+        let figures = [r.profile1_gb, r.profile2_gb, r.diff_gb, r.diff_pct];
+        let sources = [&r.profile1_source, &r.profile2_source];
+        row(&r.component, "GiB", figures, sources)
     };
     let other = |r: &OtherRow| {
         let (unit, scale) = match r.unit {
@@ -140,25 +120,12 @@ pub fn pair_csv(pair: &Pair) -> Vec<u8> {
             Unit::PerSecond => ("1/s", 1.0),
             Unit::Count => ("count", 1.0),
         };
-        let value = |v: Option<f64>| figure_cell(v.map(|v| v / scale));
-        vec![
-            r.key.clone(),
-            unit.into(),
-            value(r.profile1),
-            value(r.profile2),
-            value(r.diff),
-            figure_cell(r.diff_pct),
-            String::new(),
-            String::new(),
-        ]
+        let [a, b, diff] = [r.profile1, r.profile2, r.diff].map(|v| v.map(|v| v / scale));
+        row(&r.key, unit, [a, b, diff, r.diff_pct], [&None, &None])
     };
-    let setting = |d: &crate::compare::profiles::SettingDifference| {
-        let mut row = vec![
-            format!("setting:{}", d.setting),
-            String::new(),
-            figure_cell(d.profile1.as_ref()),
-            figure_cell(d.profile2.as_ref()),
-        ];
+    let setting = |d: &SettingDifference| {
+        let mut row = vec![format!("setting:{}", d.setting), String::new()];
+        row.extend([&d.profile1, &d.profile2].map(|value| figure_cell(value.as_ref())));
         row.resize(head.len(), String::new());
         row
     };

@@ -179,6 +179,20 @@ impl<T: Into<String>> From<T> for ContentBlock {
 }
 
 impl Report {
+    /// A report of these chapters.
+    pub(super) fn of_chapters(
+        title: impl Into<String>,
+        answer: impl Into<Option<Answer>>,
+        chapters: Vec<Chapter>,
+    ) -> Report {
+        Report {
+            title: title.into(),
+            answer: answer.into(),
+            chapters,
+            ..Report::default()
+        }
+    }
+
     /// With all details among what answers first questions.
     pub fn show_details(mut self) -> Report {
         for chapter in &mut self.chapters {
@@ -244,29 +258,26 @@ impl Chapter {
 
     /// Sentences under a title; `None` without a sentence.
     pub fn of_sentences(id: &str, title: &str, sentences: &[String]) -> Option<Chapter> {
-        let blocks: Vec<_> = (sentences.iter().cloned())
-            .map(ContentBlock::Text)
-            .collect();
-        (!blocks.is_empty()).then(|| Chapter::of_blocks(id, title, blocks))
+        let blocks = sentences.iter().cloned().map(ContentBlock::Text);
+        Chapter::of_parts(id, title, blocks.collect(), Vec::new()).pop()
     }
 }
 
 /// A note without a quote.
 pub fn note_block(severity: Severity, code: &str, message: impl Into<String>) -> ContentBlock {
-    ContentBlock::Note(Note {
-        severity,
-        code: Some(code.to_owned()),
-        message: message.into(),
-        quote: None,
-    })
+    note_with_code(severity, Some(code.to_owned()), message.into())
 }
 
 /// A note that has no word for programs, either.
 pub(super) fn plain_note(severity: Severity, message: impl Into<String>) -> ContentBlock {
+    note_with_code(severity, None, message.into())
+}
+
+fn note_with_code(severity: Severity, code: Option<String>, message: String) -> ContentBlock {
     ContentBlock::Note(Note {
         severity,
-        code: None,
-        message: message.into(),
+        code,
+        message,
         quote: None,
     })
 }

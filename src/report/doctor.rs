@@ -117,11 +117,11 @@ pub fn doctor_report(document: &DoctorDocument) -> Report {
         found.map(move |(n, line)| (Some(check).filter(|_| n == 0), line))
     });
     let table = TableBuilder::of_items(lines)
-        .words("state", "state", |(check, _)| {
-            check.map_or("", |c| c.state.as_str())
+        .known_words("state", "state", |(check, _)| {
+            Some(check.as_ref()?.state.as_str())
         })
-        .words("check", "check", |(check, _)| {
-            check.map_or("", |c| c.name.as_str())
+        .known_words("check", "check", |(check, _)| {
+            Some(check.as_ref()?.name.as_str())
         })
         .words("found", "found", |(_, line)| line)
         .grid("checks", "");
@@ -135,10 +135,8 @@ pub fn doctor_report(document: &DoctorDocument) -> Report {
         let text = format!("{}: {}", check.name, check.remedy()?);
         Some(plain_note(severity, text))
     }));
-    let broken: Vec<&DoctorCheck> = (checks.iter())
-        .filter(|c| c.state == CheckState::Broken)
-        .collect();
-    let names: Vec<&str> = broken.iter().map(|c| c.name.as_str()).collect();
+    let broken = checks.iter().filter(|c| c.state == CheckState::Broken);
+    let names: Vec<&str> = broken.clone().map(|c| c.name.as_str()).collect();
     let (state, verdict) = match names.as_slice() {
         [] => (AnswerState::Safe, "Ready to profile.".to_owned()),
         names => {
@@ -147,17 +145,12 @@ pub fn doctor_report(document: &DoctorDocument) -> Report {
             (AnswerState::Failed, text)
         }
     };
-    let hints = broken.iter().filter_map(|c| c.remedy());
+    let hints = broken.filter_map(DoctorCheck::remedy);
     let actions = hints.take(MOST_ACTIONS).map(Action::of_advice);
-    Report {
-        title: "This host".into(),
-        answer: Some(Answer {
-            state,
-            verdict,
-            actions: actions.collect(),
-            ..Answer::default()
-        }),
-        chapters: vec![Chapter::of_blocks("checks", "Checks", blocks)],
-        ..Report::default()
-    }
+    let answer = Answer {
+        actions: actions.collect(),
+        ..Answer::of_verdict(state, verdict)
+    };
+    let chapter = Chapter::of_blocks("checks", "Checks", blocks);
+    Report::of_chapters("This host", answer, vec![chapter])
 }

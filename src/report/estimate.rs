@@ -20,7 +20,8 @@ use crate::estimate::non_torch::CONTEXT_GIB;
 use crate::estimate::question::{self, Choice, Entry, Reading, Remedy, Risk, Solution};
 use crate::estimate::{Component, Model, Term, Unknown};
 use crate::profile::MemoryGauge;
-use crate::units::{Bytes, GIB, to_gib};
+use crate::profile::stats::saturating_sum;
+use crate::units::{Bytes, to_gib};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -199,42 +200,25 @@ pub struct VersionAnswer {
 
 /// The report. `explain`: formulas are for a first reading, too.
 pub fn estimate_report(page: &EstimatePage, explain: bool) -> Report {
-    let mut chapters = vec![Chapter::of_blocks(
-        "estimate",
-        "Estimated memory",
-        estimate_blocks(page),
-    )];
+    let shared = page.shared.as_ref().map(sharing::shared_chapter);
+    let mut chapters: Vec<Chapter> = shared.into_iter().collect();
+    let blocks = estimate_blocks(page);
+    chapters.push(Chapter::of_blocks("estimate", "Estimated memory", blocks));
     let facts = facts_block("kv_cache_facts", cache_facts(page));
     chapters.push(Chapter::of_blocks("kv_cache", "KV cache", vec![facts]));
-    let shared = page.shared.as_ref().map(sharing::shared_chapter);
-    chapters.splice(0..0, shared);
-    let (mut shown, mut behind) = (Vec::new(), page.terms.iter().map(explain_term).collect());
-    if explain {
-        std::mem::swap(&mut shown, &mut behind);
-    }
-    chapters.push(Chapter {
-        details: behind.concat(),
-        ..Chapter::of_blocks("formulas", "Formulas", shown.concat())
+    let formulas = page.terms.iter().map(explain_term).collect();
+    let formulas = Chapter::of_blocks("formulas", "Formulas", formulas);
+    chapters.push(if explain {
+        formulas
+    } else {
+        formulas.as_details()
     });
     let warnings = warning_blocks(&page.warnings);
-    chapters.extend(Chapter::of_parts(
-        "warnings",
-        "To know",
-        warnings,
-        Vec::new(),
-    ));
+    chapters.extend(Chapter::of_parts("warnings", "To know", warnings, vec![]));
     let gpus = page.gpus.as_ref().map(|g| format!(" on {g}"));
-    Report {
-        title: format!(
-            "{}, {}{}",
-            page.model,
-            page.engine,
-            gpus.unwrap_or_default()
-        ),
-        answer: Some(answer_of_estimate(page)),
-        chapters,
-        ..Report::default()
-    }
+    let gpus = gpus.unwrap_or_default();
+    let title = format!("{}, {}{gpus}", page.model, page.engine);
+    Report::of_chapters(title, answer_of_estimate(page), chapters)
 }
 
 fn warning_blocks(warnings: &[String]) -> Vec<ContentBlock> {
@@ -281,9 +265,7 @@ pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
         }
         MemoryGauge {
             label: gpu.name.clone(),
-            used_bytes: [further, page.outside_bytes, others]
-                .into_iter()
-                .fold(used, u64::saturating_add),
+            used_bytes: saturating_sum([used, further, page.outside_bytes, others]),
             total_bytes: gpu.total_bytes,
             parts,
         }
@@ -341,6 +323,9 @@ fn with_hint(why: &Unknown) -> String {
     }
 }
 
+/// Of an engine that moves layers which do not fit.
+const SLOWER: &str = "the engine keeps layers on the processor then, and is slower";
+
 fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
     let unknown = |text: String| (AnswerState::Unknown, text);
     let reading = match &page.reading {
@@ -354,13 +339,10 @@ fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
         return unknown("Whether it fits depends on the GPU: name it with --gpu".into());
     };
     let several = page.concurrency > 1;
+    let grows = reading.on.as_ref().is_some_and(|on| on.grows);
     let requests = match page.concurrency {
         0 | 1 => "one longest request".to_owned(),
-        n => describe_requests(
-            n,
-            page.longest,
-            reading.on.as_ref().is_some_and(|on| on.grows),
-        ),
+        n => describe_requests(n, page.longest, grows),
     };
     let asked = if several {
         format!(", {requests}")
@@ -377,10 +359,7 @@ fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
         Risk::High if reading.fits(page.concurrency) == Some(true) => {
             // An engine that moves layers starts all the same.
             let verdict = if reading.moves_layers {
-                format!(
-                    "Not all of it may fit{}; the engine keeps layers on the processor then, and is slower",
-                    fits()
-                )
+                format!("Not all of it may fit{}; {SLOWER}", fits())
             } else {
                 format!("May not fit{}", fits())
             };
@@ -391,8 +370,7 @@ fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
             let short = short.map_or(String::new(), |b| format!(" by {}", Bytes(b)));
             let verdict = format!("{short}{asked}: {why}");
             if risk == Risk::High {
-                let then = "the engine keeps layers on the processor then, and is slower";
-                let verdict = format!("Not all of it fits{verdict}; {then}");
+                let verdict = format!("Not all of it fits{verdict}; {SLOWER}");
                 return (AnswerState::Critical, verdict);
             }
             if reading.refused {
@@ -422,13 +400,11 @@ fn verdict_of_estimate(page: &EstimatePage) -> (AnswerState, String) {
                 }
                 None => format!("Does not fit{verdict}"),
             };
-            let starts = possibly || shorter.is_some();
-            let state = if starts {
-                AnswerState::Critical
+            if possibly || shorter.is_some() {
+                (AnswerState::Critical, verdict)
             } else {
-                AnswerState::Failed
-            };
-            (state, verdict)
+                (AnswerState::Failed, verdict)
+            }
         }
     }
 }
@@ -442,34 +418,24 @@ fn shortage(page: &EstimatePage, reading: &Reading) -> (Option<u64>, String) {
     // Of engines that take what is asked for, all of it is missing at the start; SGLang's pool may have room though what
     // lies beside it does not.
     let all = reading.besides.saturating_add(cache);
-    match all.checked_sub(on.budget) {
-        Some(short) if on.grows && short > 0 => {
-            let (all, room) = (Bytes(all), Bytes(on.budget));
-            return (
-                Some(short),
-                format!("{all} are needed per GPU; {room} available"),
-            );
-        }
-        _ => {}
+    if on.grows && all > on.budget {
+        let (needed, room) = (Bytes(all), Bytes(on.budget));
+        let why = format!("{needed} are needed per GPU; {room} available");
+        return (Some(all - on.budget), why);
     }
     // What is needed at least has no parts, and a sentence of its own.
     let has_parts = reading.request > 0 || page.reason.is_empty();
     if has_parts && reading.besides >= on.budget && on.pool == 0 {
-        let why = format!(
-            "everything but the KV cache needs {} per GPU; the engine may take {}",
-            Bytes(reading.besides),
-            Bytes(on.budget)
-        );
+        let (needs, may) = (Bytes(reading.besides), Bytes(on.budget));
+        let why =
+            format!("everything but the KV cache needs {needs} per GPU; the engine may take {may}");
         return (Some(reading.besides - on.budget), why);
     }
     if on.concurrency <= 0.0 && !page.reason.is_empty() {
         return (None, page.reason.clone());
     }
-    let why = format!(
-        "the KV cache needs {} per GPU; {} available",
-        Bytes(cache),
-        Bytes(on.pool)
-    );
+    let (needs, pool) = (Bytes(cache), Bytes(on.pool));
+    let why = format!("the KV cache needs {needs} per GPU; {pool} available");
     (cache.checked_sub(on.pool).filter(|b| *b > 0), why)
 }
 
@@ -500,59 +466,40 @@ pub fn solution_text(found: &Solution, concurrency: u64) -> String {
 pub fn choices_report(document: &GpuChoices) -> Report {
     let (found, tried) = (&document.recommend, document.tried);
     let gib = |c: &Choice| to_gib(c.memory.saturating_mul(c.count));
+    let cell = |gib: f64| TableCell::number_cell(gib, format!("{gib:.0}"));
     let grid = TableBuilder::of_items(found)
         .words("GPU", "gpu", |c| &c.gpu)
         .figures("number", "count", |c| count_cell(c.count))
-        .figures("GiB in all", "memory_gib", |c| {
-            TableCell::number_cell(gib(c), format!("{:.0}", gib(c)))
-        })
+        .figures("GiB in all", "memory_gib", |c| cell(gib(c)))
         .figures("concurrent requests", "max_concurrency", |c| {
             TableCell::number_cell(c.max_concurrency, at_once(c.max_concurrency))
         })
         .words("risk", "risk", |c| c.risk.as_str())
         .grid_of_rows("gpus", "");
-    let block = grid.map_or_else(
-        || {
-            let text = format!("None of the {tried} known GPUs holds it, up to 8 of a kind.");
-            ContentBlock::Text(text)
-        },
-        ContentBlock::Table,
-    );
+    let none = format!("None of the {tried} known GPUs holds it, up to 8 of a kind.");
+    let block = grid.map_or(ContentBlock::Text(none), ContentBlock::Table);
     // One that may not fit is no answer where another fits.
     let sure = found.iter().find(|choice| choice.risk < Risk::High);
     let verdict = match sure.or(found.first()) {
         Some(first) => format!("The smallest: {} x {}.", first.count, first.gpu),
         None => format!("None of the {tried} known GPUs holds it."),
     };
-    of_one_chapter(
-        &document.title,
-        "GPUs that hold it",
-        vec![block],
-        verdict,
-        &document.warnings,
-    )
+    let title = (document.title.as_str(), "GPUs that hold it");
+    of_one_chapter(title, vec![block], verdict, &document.warnings)
 }
 
 /// What a line starts: an object of `--show-settings`, or a list of them.
 pub fn settings_report(shown: &Value) -> Report {
-    let all = shown
-        .as_array()
-        .map_or(std::slice::from_ref(shown), Vec::as_slice);
+    let one = std::slice::from_ref(shown);
+    let all = shown.as_array().map_or(one, Vec::as_slice);
     let chapters = all.iter().map(|one| {
         let facts = one.as_object().into_iter().flatten();
         let facts =
             facts.filter_map(|(name, value)| Some((name.replace('_', " "), setting_words(value)?)));
-        let title = one
-            .get("service")
-            .and_then(Value::as_str)
-            .unwrap_or("Settings");
+        let title = one["service"].as_str().unwrap_or("Settings");
         Chapter::of_blocks("settings", title, vec![facts_block("settings", facts)])
     });
-    Report {
-        title: "What the line starts".into(),
-        chapters: chapters.collect(),
-        ..Report::default()
-    }
+    Report::of_chapters("What the line starts", None, chapters.collect())
 }
 
 /// A value as people read it; `None` for nothing.
@@ -560,91 +507,78 @@ fn setting_words(value: &Value) -> Option<String> {
     let text = match value {
         Value::Null => return None,
         Value::String(text) => text.clone(),
-        Value::Array(all) => all
-            .iter()
-            .filter_map(setting_words)
-            .collect::<Vec<_>>()
-            .join(" "),
+        Value::Array(all) => {
+            let words: Vec<String> = all.iter().filter_map(setting_words).collect();
+            words.join(" ")
+        }
         Value::Object(all) => {
-            let pairs = all
-                .iter()
-                .filter_map(|(k, v)| Some(format!("{k} {}", setting_words(v)?)));
-            pairs.collect::<Vec<_>>().join(", ")
+            let pair = |(k, v): (&String, &Value)| Some(format!("{k} {}", setting_words(v)?));
+            let pairs: Vec<String> = all.iter().filter_map(pair).collect();
+            pairs.join(", ")
         }
         other => other.to_string(),
     };
     (!text.is_empty()).then_some(text)
 }
 
+/// A report of one chapter; the titles of both.
 fn of_one_chapter(
-    title: &str,
-    chapter: &str,
+    (title, chapter): (&str, &str),
     blocks: Vec<ContentBlock>,
     verdict: String,
     warnings: &[String],
 ) -> Report {
     let blocks = blocks.into_iter().chain(warning_blocks(warnings));
-    Report {
-        title: title.into(),
-        answer: Some(Answer::of_verdict(AnswerState::Unknown, verdict)),
-        chapters: vec![Chapter::of_blocks("choices", chapter, blocks.collect())],
-        ..Report::default()
-    }
+    let answer = Answer::of_verdict(AnswerState::Unknown, verdict);
+    let chapter = Chapter::of_blocks("choices", chapter, blocks.collect());
+    Report::of_chapters(title, answer, vec![chapter])
 }
 
 /// The table of several releases: a row for each, and what sets them apart.
 pub fn versions_report(document: &EstimateVersions) -> Report {
     let all = &document.versions;
-    let gib = |answer: &VersionAnswer, component| {
-        let term = answer.terms.iter().find(|t| t.component == component);
-        let bytes = term.and_then(|t| t.bytes.as_ref().ok());
-        let unknown = || TableCell::text_cell("unknown");
-        bytes.copied().map_or_else(unknown, estimate_cell)
-    };
-    let grid = TableBuilder::of_items(all)
-        .words("version", "version", |a| &a.version)
-        .figures("weights", "weights_gib", |a| gib(a, Component::Weights))
-        .figures("KV cache", "kv_pool_gib", |a| gib(a, Component::KvCache))
-        .figures("activations", "activation_gib", |a| {
-            gib(a, Component::Activation)
-        })
-        .figures("CUDA graphs", "cuda_graph_gib", |a| {
-            gib(a, Component::CudaGraphs)
-        })
-        .figures("non-torch", "non_torch_gib", |a| {
-            gib(a, Component::NonTorch)
-        })
+    let mut rows = TableBuilder::of_items(all).words("version", "version", |a| &a.version);
+    for (component, title, key) in [
+        (Component::Weights, "weights", "weights_gib"),
+        (Component::KvCache, "KV cache", "kv_pool_gib"),
+        (Component::Activation, "activations", "activation_gib"),
+        (Component::CudaGraphs, "CUDA graphs", "cuda_graph_gib"),
+        (Component::NonTorch, "non-torch", "non_torch_gib"),
+    ] {
+        rows = rows.figures(title, key, |a| {
+            let term = a.terms.iter().find(|t| t.component == component);
+            let bytes = term.and_then(|t| t.bytes.as_ref().ok());
+            bytes.copied().map_or_else(unknown_cell, estimate_cell)
+        });
+    }
+    let grid = rows
         .figures("tokens", "kv_pool_tokens", |a| {
-            let unknown = || TableCell::text_cell("unknown");
-            a.kv_pool_tokens.map_or_else(unknown, count_cell)
+            a.kv_pool_tokens.map_or_else(unknown_cell, count_cell)
         })
-        .words("fits", "fits", |a| fits_word(a.fits))
+        .words("fits", "fits", |a| match a.fits {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "unknown",
+        })
         .grid_of_rows("versions", "GiB on each GPU");
-    let reasons = all
-        .iter()
+    let reasons: Vec<String> = (all.iter())
         .map(|a| format!("{}: {}", a.version, a.reason))
-        .collect::<Vec<_>>();
+        .collect();
     let mut answers: Vec<Option<bool>> = all.iter().map(|a| a.fits).collect();
     answers.dedup();
     let verdict = match answers.as_slice() {
         [_] => "The releases agree on whether it fits.",
         _ => "The releases do not agree on whether it fits.",
     };
-    of_one_chapter(
-        &document.title,
-        "By release",
-        grid.map(ContentBlock::Table).into_iter().collect(),
-        format!("{verdict} {}.", reasons.join("; ")),
-        &document.warnings,
-    )
+    let verdict = format!("{verdict} {}.", reasons.join("; "));
+    let blocks = grid.map(ContentBlock::Table).into_iter().collect();
+    let title = (document.title.as_str(), "By release");
+    of_one_chapter(title, blocks, verdict, &document.warnings)
 }
 
-fn fits_word(fits: Option<bool>) -> &'static str {
-    match fits {
-        Some(true) => "yes",
-        Some(false) => "no",
-        None => "unknown",
-    }
+/// In the column of a figure that is not known.
+fn unknown_cell() -> TableCell {
+    TableCell::text_cell("unknown")
 }
 
 /// The table of `--table`.
@@ -669,13 +603,11 @@ pub fn table_report(document: &EstimateTable) -> Report {
         TableCell::number_cell(gib, format!("{gib:.2}{mark}"))
     };
     let rows = lengths.into_iter().map(|length| {
-        let of = |c: &u64| {
-            let mut same = entries.iter().filter(|e| e.length == length);
-            same.find(|e| e.concurrency == *c)
-        };
-        let cells = concurrencies
-            .iter()
-            .map(|c| of(c).map(cell).unwrap_or_default());
+        let cells = concurrencies.iter().map(|c| {
+            let mut all = entries.iter();
+            let of = all.find(|e| (e.length, e.concurrency) == (length, *c));
+            of.map(cell).unwrap_or_default()
+        });
         std::iter::once(count_cell(length)).chain(cells).collect()
     });
     let grid = Grid {
@@ -684,14 +616,14 @@ pub fn table_report(document: &EstimateTable) -> Report {
         columns,
         rows: rows.collect(),
     };
-    let marks = [
-        (Risk::DoesNotFit, "! does not fit"),
-        (Risk::High, "? may not fit: the risk is high"),
-    ];
-    let printed = marks
-        .iter()
-        .filter(|(risk, _)| entries.iter().any(|e| e.risk == Some(*risk)));
-    let printed: Vec<&str> = printed.map(|(_, words)| *words).collect();
+    let is_printed = |risk| entries.iter().any(|e| e.risk == Some(risk));
+    let mut printed = Vec::new();
+    if is_printed(Risk::DoesNotFit) {
+        printed.push("! does not fit");
+    }
+    if is_printed(Risk::High) {
+        printed.push("? may not fit: the risk is high");
+    }
     let mut blocks = vec![ContentBlock::Table(grid)];
     if !printed.is_empty() {
         blocks.push(ContentBlock::Text(printed.join("; ")));
@@ -702,13 +634,8 @@ pub fn table_report(document: &EstimateTable) -> Report {
         _ if !known => "GiB on each GPU; name a GPU with --gpu to see what fits.".to_owned(),
         n => format!("{n} of {} combinations fit.", entries.len()),
     };
-    of_one_chapter(
-        &document.title,
-        "By tokens and concurrent requests",
-        blocks,
-        verdict,
-        &document.warnings,
-    )
+    let title = (document.title.as_str(), "By tokens and concurrent requests");
+    of_one_chapter(title, blocks, verdict, &document.warnings)
 }
 
 fn estimate_blocks(page: &EstimatePage) -> Vec<ContentBlock> {
@@ -716,10 +643,8 @@ fn estimate_blocks(page: &EstimatePage) -> Vec<ContentBlock> {
         0 => String::new(),
         n => format!("{} parameters; ", format_parameters(n)),
     };
-    let mut blocks = vec![ContentBlock::Text(format!(
-        "{size}facts from {}.",
-        page.source
-    ))];
+    let text = format!("{size}facts from {}.", page.source);
+    let mut blocks = vec![ContentBlock::Text(text)];
     if !page.settings.is_empty() {
         let setting = |setting: &EngineSetting| {
             let mark = if setting.default { " (default)" } else { "" };
@@ -730,10 +655,7 @@ fn estimate_blocks(page: &EstimatePage) -> Vec<ContentBlock> {
     }
     blocks.push(ContentBlock::Table(terms_table(page)));
     // One reason is one sentence, however many terms it leaves unknown.
-    let unknown = page
-        .terms
-        .iter()
-        .filter_map(|t| Some((t, t.bytes.as_ref().err()?)));
+    let unknown = (page.terms.iter()).filter_map(|t| Some((t, t.bytes.as_ref().err()?)));
     let unknown = group_items(unknown, |(_, why)| *why).into_iter();
     blocks.extend(unknown.map(|(why, terms)| {
         let names: Vec<&str> = terms.iter().map(|(t, _)| t.component.words()).collect();
@@ -743,6 +665,14 @@ fn estimate_blocks(page: &EstimatePage) -> Vec<ContentBlock> {
 }
 
 fn terms_table(page: &EstimatePage) -> Grid {
+    let row = |name: TableCell, gib: TableCell, band: String, from: &str| {
+        vec![
+            name,
+            gib,
+            TableCell::text_cell(band),
+            TableCell::text_cell(from),
+        ]
+    };
     let mut rows: Vec<Vec<TableCell>> = Vec::new();
     for term in &page.terms {
         let name = TableCell {
@@ -752,7 +682,7 @@ fn terms_table(page: &EstimatePage) -> Grid {
         let bytes = match (&term.bytes, term.at_least) {
             (Ok(bytes), _) => estimate_cell(*bytes),
             (Err(_), Some(least)) => TableCell::text_cell(format!("{:.2} or more", to_gib(least))),
-            (Err(_), None) => TableCell::text_cell("unknown"),
+            (Err(_), None) => unknown_cell(),
         };
         let is_pool = term.component == Component::KvCache;
         let (band, from) = match &term.band {
@@ -764,37 +694,27 @@ fn terms_table(page: &EstimatePage) -> Grid {
             None if is_pool => (String::new(), ""),
             None => ("no data".into(), ""),
         };
-        rows.push(vec![
-            name,
-            bytes,
-            TableCell::text_cell(band),
-            TableCell::text_cell(from),
-        ]);
+        rows.push(row(name, bytes, band, from));
     }
     let sum = sum_of_terms(page);
-    rows.push(vec![
-        TableCell::text_cell("total"),
-        sum.map_or_else(|| TableCell::text_cell("unknown"), estimate_cell),
-        TableCell::default(),
-        TableCell::default(),
-    ]);
+    let total = sum.map_or_else(unknown_cell, estimate_cell);
+    rows.push(row(TableCell::text_cell("total"), total, String::new(), ""));
     if sum.is_some() && page.outside_bytes > 0 {
-        rows.push(vec![
-            TableCell::text_cell("outside the share"),
+        let mut of = "the driver's context".to_owned();
+        if to_gib(page.outside_bytes.saturating_sub(page.warm_up_bytes)) > CONTEXT_GIB {
+            of.push_str(", NCCL");
+        }
+        if page.warm_up_bytes > 0 {
+            let gib = to_gib(page.warm_up_bytes);
+            of.push_str(&format!(", the sampler's warm-up ({gib:.2})"));
+        }
+        let name = TableCell::text_cell("outside the share");
+        rows.push(row(
+            name,
             estimate_cell(page.outside_bytes),
-            TableCell::default(),
-            TableCell::text_cell(format!(
-                "{}{}",
-                match page.outside_bytes.saturating_sub(page.warm_up_bytes) as f64 / GIB {
-                    gib if gib > CONTEXT_GIB => "the driver's context, NCCL",
-                    _ => "the driver's context",
-                },
-                match page.warm_up_bytes {
-                    0 => String::new(),
-                    bytes => format!(", the sampler's warm-up ({:.2})", to_gib(bytes)),
-                }
-            )),
-        ]);
+            String::new(),
+            &of,
+        ));
     }
     let each = match page.gpu_count {
         1 => "component".to_owned(),
@@ -832,25 +752,21 @@ fn cache_facts(page: &EstimatePage) -> Vec<(&'static str, String)> {
     let request = format!("{} for {tokens} tokens", Bytes(reading.request));
     facts.push(("a request", request));
     if let Some(on) = &reading.on {
-        let end = if on.grows {
-            ", where a cache for them is asked for"
-        } else {
-            ""
-        };
         let requests = match on.concurrency {
             n if n >= 1.0 => at_once(n),
             _ => "0".into(),
         };
-        facts.push((
-            "capacity",
-            format!("{requests} concurrent requests of {tokens} tokens{end}"),
-        ));
+        let mut capacity = format!("{requests} concurrent requests of {tokens} tokens");
+        if on.grows {
+            capacity.push_str(", where a cache for them is asked for");
+        }
+        facts.push(("capacity", capacity));
     }
     facts
 }
 
 /// The formula of a term with its inputs and its result.
-fn explain_term(term: &Term) -> Vec<ContentBlock> {
+fn explain_term(term: &Term) -> ContentBlock {
     let name = term.component.words();
     let mut facts = vec![(name.to_owned(), term.formula.clone())];
     facts.extend(term.inputs.iter().map(|(name, v)| (name.clone(), input(v))));
@@ -860,19 +776,11 @@ fn explain_term(term: &Term) -> Vec<ContentBlock> {
     };
     facts.push(("=".into(), result));
     facts.extend(term.band.as_ref().map(|b| {
-        let text = format!(
-            "{} to {}, from {} ({} cases)",
-            Bytes(b.low),
-            Bytes(b.high),
-            b.source,
-            b.cases
-        );
+        let (low, high) = (Bytes(b.low), Bytes(b.high));
+        let text = format!("{low} to {high}, from {} ({} cases)", b.source, b.cases);
         ("90 % interval".to_owned(), text)
     }));
-    vec![facts_block(
-        &format!("formula_{}", name.replace(' ', "_")),
-        facts,
-    )]
+    facts_block(&format!("formula_{}", name.replace(' ', "_")), facts)
 }
 
 /// An input of a formula as people read it.

@@ -10,7 +10,7 @@ use super::spreadsheet::{CsvColumn, figure_cell, write_columns};
 use crate::experiment::{Experiment, ExperimentLevel, RequestRecord};
 use crate::matrix::RowFigures;
 use crate::units::Bytes;
-use serde::Serialize;
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// Columns of the table of requests; new ones come at the end.
@@ -37,29 +37,17 @@ pub fn requests_csv(records: &[RequestRecord]) -> Vec<u8> {
     write_columns(&REQUEST, records)
 }
 
-/// The rows with why some of their fields are null.
-#[derive(Serialize)]
-struct Requests<'a> {
-    document: &'static str,
-    schema_version: &'a str,
-    simulated: bool,
-    not_measured: BTreeMap<&'a str, &'a str>,
-    rows: &'a [RequestRecord],
-}
-
-/// The same rows as a document.
+/// The same rows as a document, with why some of their fields are null.
 pub fn requests_json(e: &Experiment, records: &[RequestRecord]) -> Result<Vec<u8>, RenderError> {
     let fields = ["peak_alloc_bytes", "peak_reserved_bytes", "requests"];
-    let why = fields
-        .into_iter()
-        .filter_map(|f| Some((f, e.reason_for_figure(f)?)));
-    json_bytes(&Requests {
-        document: "experiment_requests",
-        schema_version: &e.schema_version,
-        simulated: e.simulated,
-        not_measured: why.collect(),
-        rows: records,
-    })
+    let why = (fields.into_iter()).filter_map(|f| Some((f, e.reason_for_figure(f)?)));
+    json_bytes(&json!({
+        "document": "experiment_requests",
+        "schema_version": e.schema_version,
+        "simulated": e.simulated,
+        "not_measured": why.collect::<BTreeMap<_, _>>(),
+        "rows": records,
+    }))
 }
 
 /// One row for each level, and beside each whether it was simulated.

@@ -9,17 +9,11 @@ const SHOWN: usize = 160;
 
 /// One line a fact: key and value, and below it the line of the log.
 pub fn render_facts(report: &LogReport, root_cause: Option<&str>) -> String {
-    let version = report
-        .engine_version
-        .as_deref()
-        .unwrap_or("of unknown version");
+    let version = report.engine_version.as_deref();
+    let version = version.unwrap_or("of unknown version");
     let mut text = format!("{} {version}\n", shown_name(&report.engine));
-    let width = report
-        .facts
-        .keys()
-        .map(|key| key.name().len())
-        .max()
-        .unwrap_or(0);
+    let widths = report.facts.keys().map(|key| key.name().len());
+    let width = widths.max().unwrap_or(0);
     // One line of a log may say ten things; it is shown once, with the first.
     let mut shown = BTreeSet::new();
     for (key, fact) in &report.facts {
@@ -29,12 +23,9 @@ pub fn render_facts(report: &LogReport, root_cause: Option<&str>) -> String {
         }
     }
     for finding in &report.findings {
-        text.push_str(&format!(
-            "{}: {} [{}]\n",
-            format!("{:?}", finding.severity).to_lowercase(),
-            finding.message,
-            finding.code
-        ));
+        let severity = format!("{:?}", finding.severity).to_lowercase();
+        let (message, code) = (&finding.message, &finding.code);
+        text.push_str(&format!("{severity}: {message} [{code}]\n"));
     }
     if let Some(cause) = root_cause {
         text.push_str(&format!("root cause: {cause}\n"));

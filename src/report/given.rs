@@ -18,12 +18,8 @@ pub fn given_report(report: &GivenReport) -> Report {
     if report.profiles.len() > 1 {
         chapters.push(summary_chapter(report));
     }
-    Report {
-        title: "Measured against calculated".into(),
-        answer: Some(answer_of_given(report)),
-        chapters,
-        ..Report::default()
-    }
+    let title = "Measured against calculated";
+    Report::of_chapters(title, answer_of_given(report), chapters)
 }
 
 /// The largest error; with a limit, whether it is kept.
@@ -32,30 +28,19 @@ fn answer_of_given(report: &GivenReport) -> Answer {
         let rows = report.profiles.iter().flat_map(|p| &p.rows);
         let known = rows.filter_map(|row| Some((row, row.error_pct?)));
         let largest = known.max_by(|(_, a), (_, b)| a.abs().total_cmp(&b.abs()));
-        let verdict = match largest {
-            Some((row, error)) => {
-                format!(
-                    "The largest error is {} %: {}.",
-                    percent_text(error),
-                    row.label
-                )
-            }
+        let verdict = match largest.map(|(row, error)| (&row.label, percent_text(error))) {
+            Some((label, error)) => format!("The largest error is {error} %: {label}."),
             None => "Nothing could be compared.".into(),
         };
         return Answer::of_verdict(AnswerState::Unknown, verdict);
     };
+    let most = limit.percent.unwrap_or_default();
     let (state, mut verdict) = if limit.exceeded.is_empty() {
-        let text = format!(
-            "No figure is off by more than {} %.",
-            limit.percent.unwrap_or_default()
-        );
+        let text = format!("No figure is off by more than {most} %.");
         (AnswerState::Safe, text)
     } else {
         let exceeded = limit.exceeded.join(", ");
-        let text = format!(
-            "OFF BY MORE THAN {} %: {exceeded}.",
-            limit.percent.unwrap_or_default()
-        );
+        let text = format!("OFF BY MORE THAN {most} %: {exceeded}.");
         (AnswerState::Failed, text)
     };
     if !limit.not_judged.is_empty() {
@@ -138,9 +123,7 @@ pub fn given_csv(report: &GivenReport) -> Vec<u8> {
         }),
         ("unknown", |(_, r)| figure_cell(r.unknown.as_ref())),
     ];
-    let rows = report
-        .profiles
-        .iter()
-        .flat_map(|p| p.rows.iter().map(move |r| (p, r)));
+    let profiles = report.profiles.iter();
+    let rows = profiles.flat_map(|p| p.rows.iter().map(move |r| (p, r)));
     write_columns(&columns, rows)
 }

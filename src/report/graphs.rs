@@ -16,29 +16,22 @@ pub fn graphs_report(report: &GraphReport) -> Report {
         "{} ({}), batches up to {}, drafts of {}, sequences up to {}.",
         report.model_name, report.model_path, s.max_batch_size, s.max_draft_len, s.max_seq_len
     );
-    let mut chapters = vec![Chapter::of_blocks(
-        "settings",
-        "Settings",
-        vec![ContentBlock::Text(about)],
-    )];
+    let about = vec![ContentBlock::Text(about)];
+    let mut chapters = vec![Chapter::of_blocks("settings", "Settings", about)];
     chapters.extend(report.arms.iter().enumerate().map(arm_chapter));
     chapters.push(analysis_chapter(report));
     let findings = report.findings.iter();
     let findings = findings.map(|f| note_block(f.severity, &f.code, f.message.clone()));
-    let findings = Chapter::of_blocks("findings", "Findings", findings.collect());
-    chapters.extend(Some(findings).filter(|c| !c.blocks.is_empty()));
+    let findings = Chapter::of_parts("findings", "Findings", findings.collect(), Vec::new());
+    chapters.extend(findings);
+    let title = format!(
+        "{}: CUDA graphs of TensorRT-LLM {version}, {} speculation",
+        report.container, report.speculation
+    );
+    let answer = Answer::of_verdict(AnswerState::Unknown, reading_text(report));
     Report {
-        title: format!(
-            "{}: CUDA graphs of TensorRT-LLM {version}, {} speculation",
-            report.container, report.speculation
-        ),
         simulated: (report.simulated).then(|| "an engine or a GPU here is simulated".into()),
-        answer: Some(Answer::of_verdict(
-            AnswerState::Unknown,
-            reading_text(report),
-        )),
-        chapters,
-        ..Report::default()
+        ..Report::of_chapters(title, answer, chapters)
     }
 }
 
@@ -59,13 +52,10 @@ fn arm_chapter((i, arm): (usize, &GraphArm)) -> Chapter {
             "the container's own memory, not the GPU's"
         };
         let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / MIB);
-        let text = format!(
-            "{} before, {} after, {} at most ({}: {of})",
-            mib(host.before_bytes),
-            mib(host.after_bytes),
-            mib(host.peak_bytes),
-            host.backend
-        );
+        let all = [host.before_bytes, host.after_bytes, host.peak_bytes];
+        let [before, after, most] = all.map(mib);
+        let backend = &host.backend;
+        let text = format!("{before} before, {after} after, {most} at most ({backend}: {of})");
         facts.push(("from the host", text));
     }
     facts.push(("CUDA graphs", graphs_text(arm)));
@@ -80,10 +70,9 @@ fn graphs_text(arm: &GraphArm) -> String {
     };
     let by = arm.cuda_graphs_by_draft_len.iter();
     let by: Vec<String> = by.map(|(len, n)| format!("{len}: {n}")).collect();
-    let by = if by.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", by.join(", "))
+    let by = match by.join(", ") {
+        none if none.is_empty() => none,
+        by => format!(" ({by})"),
     };
     let from = match arm.counted_from.as_deref() {
         Some("structure") if arm.log.is_some() => {
@@ -133,11 +122,10 @@ fn unknown_text(report: &GraphReport, path: &str) -> String {
 fn reading_text(report: &GraphReport) -> String {
     let analysis = &report.analysis;
     match (analysis.reading, analysis.overheads.first()) {
-        (Some(reading), Some(first)) => format!(
-            "{}, by {}",
-            report.thresholds.describe_reading(reading),
-            witness_label(&first.witness)
-        ),
+        (Some(reading), Some(first)) => {
+            let reading = report.thresholds.describe_reading(reading);
+            format!("{reading}, by {}", witness_label(&first.witness))
+        }
         _ => format!("No reading: {}", unknown_text(report, "reading")),
     }
 }
@@ -152,16 +140,15 @@ fn witness_label(name: &str) -> &'static str {
 }
 
 fn memory_levels(memory: &MemoryMb) -> String {
-    let one = |name: &str, mb: Option<f64>| match mb {
+    let all = [
+        ("allocated", memory.allocated_mb),
+        ("reserved", memory.reserved_mb),
+        ("max allocated", memory.max_allocated_mb),
+        ("whole device", memory.device_used_mb),
+    ];
+    let words = all.map(|(name, mb)| match mb {
         Some(mb) => format!("{name} {mb:.1}"),
         None => format!("{name} —"),
-    };
-    [
-        one("allocated", memory.allocated_mb),
-        one("reserved", memory.reserved_mb),
-        one("max allocated", memory.max_allocated_mb),
-        one("whole device", memory.device_used_mb),
-    ]
-    .join(", ")
-        + " MiB"
+    });
+    format!("{} MiB", words.join(", "))
 }

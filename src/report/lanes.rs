@@ -67,10 +67,8 @@ pub fn of_capture(
     let from = capture.shared_start.as_ref().map_or(0, |s| s.began_at_ns);
     let range = (from.min(0), capture.ended_at_ns.max(from.min(0)));
     // What was read at the very edges belongs to it.
-    let range_s = (
-        capture_seconds(range.0) - 1.0,
-        capture_seconds(range.1) + 1.0,
-    );
+    let (begin, end) = (capture_seconds(range.0), capture_seconds(range.1));
+    let range_s = (begin - 1.0, end + 1.0);
     let devices = &capture.sampled_devices();
     // Memory, power and temperature of each device, three gauges.
     let each = (most / (devices.len() * 3 + 3)).max(2);
@@ -90,15 +88,8 @@ pub fn of_capture(
         let used = whole(sample.used_bytes);
         let low = sample.low_bytes.map_or(used, |b| whole(b).min(used));
         let high = sample.high_bytes.map_or(used, |b| whole(b).max(used));
-        let beside = capture
-            .host_memory
-            .as_ref()
-            .is_some_and(|d| d.index == device);
-        let kind = if beside {
-            LaneKind::HostMemory
-        } else {
-            LaneKind::Memory
-        };
+        let host = capture.host_memory.as_ref().filter(|d| d.index == device);
+        let kind = host.map_or(LaneKind::Memory, |_| LaneKind::HostMemory);
         put(kind, device, at, low, high);
         if let Some(watts) = sample.power_mw.map(|mw| f64::from(mw) / 1e3) {
             put(LaneKind::Power, device, at, watts, watts);
@@ -134,11 +125,7 @@ pub fn of_capture(
     let peak = fullest_device_peak(profile, &of_memory).or_else(|| peak_event(profile));
     let lanes: Vec<TimelineLane> = lanes.into_iter().map(|l| l.2).collect();
     let divided = lanes.iter().any(|l| !l.layers.is_empty());
-    let why = if moments.is_some() {
-        NO_PARTS
-    } else {
-        NO_MOMENTS
-    };
+    let why = moments.as_ref().map_or(NO_MOMENTS, |_| NO_PARTS);
     let undivided = (!divided).then_some(why);
     let thinned = lanes.iter().any(|l| l.samples > l.stretches.len() as u64);
     let first = (lanes.iter().filter_map(|l| l.stretches.first()))
@@ -148,10 +135,7 @@ pub fn of_capture(
         note: join_sentences(thinned.then_some(THINNED).into_iter().chain(undivided)),
         simulated: profile.metadata.simulated,
         origin: origin(capture.wall_start_ns),
-        range_s: (
-            if first.is_finite() { first } else { 0.0 },
-            capture_seconds(range.1),
-        ),
+        range_s: (if first.is_finite() { first } else { 0.0 }, end),
         phases: phases(capture, &log.steps, first),
         events: timeline_events(capture, log, peak),
         lanes,
@@ -163,11 +147,8 @@ pub fn of_capture(
 fn skip_idle_begin(timeline: ChartTimeline) -> ChartTimeline {
     let (first, end) = timeline.range_s;
     let idle = ["baseline", "start"];
-    let begins = timeline
-        .phases
-        .iter()
-        .filter(|p| !idle.contains(&p.label.as_str()));
-    let moments = begins
+    let begins = timeline.phases.iter();
+    let moments = (begins.filter(|p| !idle.contains(&p.label.as_str())))
         .map(|p| p.from_s)
         .chain(timeline.events.iter().map(|e| e.at_s))
         .chain(timeline.lanes.iter().filter_map(first_change));
@@ -198,11 +179,8 @@ fn first_change(lane: &TimelineLane) -> Option<f64> {
     let first = lane.stretches.first()?;
     let highest = lane.stretches.iter().map(|s| s.high).fold(0.0, f64::max);
     let band = highest * IDLE_BAND;
-    let changed = lane
-        .stretches
-        .iter()
-        .find(|s| s.high - first.low > band || first.high - s.low > band);
-    changed.map(|s| s.from_s)
+    let differs = |s: &&Stretch| s.high - first.low > band || first.high - s.low > band;
+    Some(lane.stretches.iter().find(differs)?.from_s)
 }
 
 /// The timeline of a profile without its capture: its own points, summed over the devices.
@@ -218,15 +196,15 @@ pub fn of_profile(profile: &Profile) -> ChartTimeline {
                 pick: fn(&crate::profile::TimelinePoint) -> Option<(f64, f64)>| {
         let stretches: Vec<Stretch> = (points.iter())
             .filter_map(|p| {
-                let (low, high) = pick(p)?;
-                let at = p.timestamp - origin_s;
-                let known = [low, high, at].iter().all(|v| v.is_finite());
-                known.then_some(Stretch {
-                    from_s: at,
-                    to_s: at,
+                let ((low, high), at) = (pick(p)?, p.timestamp - origin_s);
+                let (from_s, to_s) = (at, at);
+                Some(Stretch {
+                    from_s,
+                    to_s,
                     low,
                     high,
                 })
+                .filter(Stretch::is_known)
             })
             .collect();
         let samples = match kind {
@@ -236,7 +214,6 @@ pub fn of_profile(profile: &Profile) -> ChartTimeline {
         TimelineLane {
             label: label.into(),
             unit: kind.unit().into(),
-            capacity: None,
             samples,
             stretches,
             memory: kind == LaneKind::Memory,
@@ -436,9 +413,7 @@ impl ComponentMoments {
             found.map(|m| capture_seconds(m.at_ns)).reduce(f64::min)
         };
         let clients = capture.execs.iter().filter(|e| e.role == ExecRole::Bench);
-        let client = clients
-            .map(|e| capture_seconds(e.started_at_ns))
-            .reduce(f64::min);
+        let client = clients.map(|e| e.started_at_ns).min().map(capture_seconds);
         // All of the engine was in memory before the first sample.
         let before = (capture.mode == Mode::Serving).then_some(f64::NEG_INFINITY);
         let loaded = at(EngineStep::WeightsLoaded).or(before)?;
@@ -481,14 +456,12 @@ impl ComponentMoments {
                 _ => self.engine,
             };
             // The profiling run computes before there is a pool.
-            let profiling = self
-                .profiling
-                .filter(|_| component == Component::Activations);
+            let profiling = (self.profiling).filter(|_| component == Component::Activations);
             let spans = profiling.into_iter().chain([(from, f64::INFINITY)]);
-            let known = parts
-                .iter()
-                .find(|p| p.component == component && p.bytes > 0);
-            let Some(part) = known else { continue };
+            let mut known = parts.iter().filter(|p| p.bytes > 0);
+            let Some(part) = known.find(|p| p.component == component) else {
+                continue;
+            };
             layers.extend(spans.map(|(from_s, to_s)| MemoryLayer {
                 component,
                 value: part.gb,
@@ -508,33 +481,22 @@ fn timeline_events(
     let of_container = capture.events.iter().filter_map(|e| {
         let bad = matches!(e.action.as_str(), "die" | "oom" | "kill" | "destroy");
         let known = bad || matches!(e.action.as_str(), "start" | "restart" | "stop" | "pause");
-        known.then(|| TimelineEvent {
-            at_s: capture_seconds(e.at_ns),
-            label: match e.attributes.get("exitCode") {
-                Some(code) => format!("container: {}, exit code {code}", e.action),
-                None => format!("container: {}", e.action),
-            },
-            bad,
-        })
+        let mut label = format!("container: {}", e.action);
+        if let Some(code) = e.attributes.get("exitCode") {
+            label.push_str(&format!(", exit code {code}"));
+        }
+        known.then(|| event_at(e.at_ns, label, bad))
     });
-    let of_devices = capture.sampling.events.iter().map(|e| TimelineEvent {
-        at_s: capture_seconds(e.at_ns),
-        label: e.message.clone(),
-        bad: true,
-    });
-    let of_findings = log.findings.iter().map(|(at, code, bad)| TimelineEvent {
-        at_s: capture_seconds(*at),
-        label: code.replace('_', " "),
-        bad: *bad,
-    });
+    let of_devices = capture.sampling.events.iter();
+    let of_devices = of_devices.map(|e| event_at(e.at_ns, &e.message, true));
+    let of_findings = log.findings.iter();
+    let of_findings =
+        of_findings.map(|(at, code, bad)| event_at(*at, code.replace('_', " "), *bad));
     let mut all: Vec<TimelineEvent> = of_container.chain(of_devices).chain(of_findings).collect();
     all.extend(peak);
     if !matches!(capture.end, RunEnd::Completed) {
-        all.push(TimelineEvent {
-            at_s: capture_seconds(capture.ended_at_ns),
-            label: super::chapters::outcome_label(&capture.end).to_owned(),
-            bad: true,
-        });
+        let outcome = super::chapters::outcome_label(&capture.end);
+        all.push(event_at(capture.ended_at_ns, outcome, true));
     }
     all.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
     if all.len() > MOST_EVENTS {
@@ -575,11 +537,16 @@ fn fullest_device_peak(profile: &Profile, lanes: &[(u32, &TimelineLane)]) -> Opt
 
 fn peak_event(profile: &Profile) -> Option<TimelineEvent> {
     let peak = profile.memory_measurements.peak.as_ref()?;
-    Some(TimelineEvent {
-        at_s: capture_seconds(peak.at_ns),
-        label: format!("peak: {:.3} GiB", peak.total_gb),
-        bad: false,
-    })
+    let label = format!("peak: {:.3} GiB", peak.total_gb);
+    Some(event_at(peak.at_ns, label, false))
+}
+
+fn event_at(at: AtNs, label: impl Into<String>, bad: bool) -> TimelineEvent {
+    TimelineEvent {
+        at_s: capture_seconds(at),
+        label: label.into(),
+        bad,
+    }
 }
 
 fn origin(wall_ns: i64) -> Option<String> {

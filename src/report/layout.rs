@@ -2,9 +2,7 @@
 
 use crate::redact::redact_distinct;
 use crate::wording::plural_noun;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use unicode_width::UnicodeWidthStr as _;
 
 /// Cells that a text takes on a terminal.
@@ -14,19 +12,14 @@ pub fn text_width(text: &str) -> usize {
 
 /// Pads on the right to `cells`.
 pub fn pad_left_aligned(text: &str, cells: usize) -> String {
-    let mut padded = text.to_owned();
-    padded.extend(std::iter::repeat_n(
-        ' ',
-        cells.saturating_sub(text_width(text)),
-    ));
-    padded
+    let blank = " ".repeat(cells.saturating_sub(text_width(text)));
+    format!("{text}{blank}")
 }
 
 /// Pads on the left to `cells`.
 pub fn pad_right_aligned(text: &str, cells: usize) -> String {
-    let mut padded = " ".repeat(cells.saturating_sub(text_width(text)));
-    padded.push_str(text);
-    padded
+    let blank = " ".repeat(cells.saturating_sub(text_width(text)));
+    format!("{blank}{text}")
 }
 
 /// Text from outside (names, log lines) made harmless: no control characters that would move the
@@ -54,10 +47,7 @@ pub fn clean_text(text: &str, unicode: bool) -> String {
             _ => cleaned.push('?'),
         }
     }
-    match redact_distinct(&cleaned) {
-        Cow::Owned(text) => text,
-        Cow::Borrowed(_) => cleaned,
-    }
+    redact_distinct(&cleaned).into_owned()
 }
 
 /// Cuts to at most `cells`, ending in `ellipsis` where something was cut.
@@ -87,14 +77,9 @@ pub fn truncate_middle(text: &str, cells: usize, ellipsis: &str) -> String {
         return truncate_text(text, cells, ellipsis);
     }
     let end = room * 3 / 4;
-    let from = text
-        .char_indices()
-        .rev()
-        .map(|(at, _)| at)
-        .take_while(|at| text_width(&text[*at..]) <= end)
-        .last()
-        .unwrap_or(text.len());
-    let ending = &text[from..];
+    let starts = text.char_indices().rev().map(|(at, _)| at);
+    let from = starts.take_while(|at| text_width(&text[*at..]) <= end);
+    let ending = &text[from.last().unwrap_or(text.len())..];
     let beginning = truncate_text(text, cells - text_width(ending), ellipsis);
     format!("{beginning}{}", ending.trim_start())
 }
@@ -318,18 +303,14 @@ pub fn format_figure(value: f64) -> String {
 
 /// A length of time: `0.8 s`, `42.0 s`, `3 min 05 s`, `2 h 07 min`.
 pub fn format_duration(seconds: f64) -> String {
-    let mut text = String::new();
     // The sum of nothing is -0.0.
     let seconds = seconds.max(0.0) + 0.0;
     let whole = seconds.round() as u64;
-    let written = match whole {
-        0..=59 if seconds < 59.95 => write!(text, "{seconds:.1} s"),
-        0..=3599 => write!(text, "{} min {:02} s", whole / 60, whole % 60),
-        _ => write!(text, "{} h {:02} min", whole / 3600, whole % 3600 / 60),
-    };
-    // Writing to a string cannot fail.
-    debug_assert!(written.is_ok());
-    text
+    match whole {
+        0..=59 if seconds < 59.95 => format!("{seconds:.1} s"),
+        0..=3599 => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
+    }
 }
 
 #[cfg(test)]

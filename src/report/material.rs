@@ -42,10 +42,7 @@ const DOCUMENTS_MAJOR: u64 = 1;
 impl Material {
     /// Adds a document of this kind, its key `document`; `None`, or the document that no chapter is of.
     pub fn add_document(&mut self, kind: &str, stored: StoredDocument) -> Option<StoredDocument> {
-        let version = stored
-            .document
-            .get("schema_version")
-            .and_then(Value::as_str);
+        let version = stored.document["schema_version"].as_str();
         let major = version.and_then(|v| v.split('.').next()?.parse::<u64>().ok());
         if major.is_some_and(|major| major > DOCUMENTS_MAJOR) {
             self.unread.push(format!(
@@ -62,12 +59,9 @@ impl Material {
                 let name = stored.name.clone();
                 match report_of_kind(kind, &stored.document) {
                     Some(Ok(report)) => self.reports.push((name, report)),
-                    Some(Err(why)) => {
-                        let text = format!(
-                            "`{name}`, a document of the kind `{kind}`, cannot be read: {why}"
-                        );
-                        self.unread.push(text);
-                    }
+                    Some(Err(why)) => self.unread.push(format!(
+                        "`{name}`, a document of the kind `{kind}`, cannot be read: {why}"
+                    )),
                     None => return Some(stored),
                 }
                 return None;

@@ -38,11 +38,8 @@ pub fn tune_report(tuning: &Tuning) -> Report {
         blocks.extend(command.map(|text| listing_block("To start it", text, false)));
     }
     blocks.extend(worth_table(tuning).map(ContentBlock::Table));
-    blocks.extend(
-        throughput_charts(tuning)
-            .into_iter()
-            .map(ContentBlock::Chart),
-    );
+    let charts = throughput_charts(tuning).into_iter();
+    blocks.extend(charts.map(ContentBlock::Chart));
     blocks.push(ContentBlock::Table(trials_table(tuning)));
     let mut details = Vec::new();
     if let Some(best) = &tuning.best {
@@ -52,17 +49,11 @@ pub fn tune_report(tuning: &Tuning) -> Report {
     }
     details.extend(untried_table(tuning).map(ContentBlock::Table));
     let model = tuning.model.as_deref().unwrap_or("several models");
+    let title = format!("{model}: settings for {}", tuning.goal.as_str());
+    let chapters = Chapter::of_parts("tune", "The settings", blocks, details);
     Report {
-        title: format!("{model}: settings for {}", tuning.goal.as_str()),
-        simulated: tuning
-            .simulated
-            .then(|| "an engine or a GPU here is simulated".into()),
-        answer: Some(answer_of_tuning(tuning)),
-        chapters: vec![Chapter {
-            details,
-            ..Chapter::of_blocks("tune", "The settings", blocks)
-        }],
-        ..Report::default()
+        simulated: (tuning.simulated).then(|| "an engine or a GPU here is simulated".into()),
+        ..Report::of_chapters(title, answer_of_tuning(tuning), chapters)
     }
 }
 
@@ -115,21 +106,13 @@ fn answer_of_tuning(tuning: &Tuning) -> Answer {
         KeyFigure::new_figure("Load", load, "concurrent requests"),
     ];
     figures.extend(best.free_percent.map(|free| figure("Headroom", free, "%")));
-    figures.extend(
-        best.spread_percent
-            .map(|spread| figure("Spread of repeats", spread, "%")),
-    );
-    let equal = tuning.equal_to_best();
-    let equal: Vec<String> = equal
-        .iter()
-        .map(|t| describe_settings(&t.settings))
-        .collect();
-    let equal = match equal.as_slice() {
-        [] => String::new(),
-        equal => format!(
-            " Equal within the noise of its repeats: {}.",
-            equal.join("; ")
-        ),
+    let spread = best.spread_percent;
+    figures.extend(spread.map(|spread| figure("Spread of repeats", spread, "%")));
+    let equal = tuning.equal_to_best().into_iter();
+    let equal: Vec<String> = equal.map(|t| describe_settings(&t.settings)).collect();
+    let equal = match equal.join("; ") {
+        none if none.is_empty() => none,
+        equal => format!(" Equal within the noise of its repeats: {equal}."),
     };
     let answer = Answer {
         state,
@@ -155,11 +138,8 @@ fn describe_search(tuning: &Tuning) -> String {
         [] => "An engine that did not start".to_owned(),
         words => words.join(" "),
     };
-    let place = tuning
-        .place
-        .iter()
-        .map(|place| format!(", {place}"))
-        .collect::<String>();
+    let place = tuning.place.iter().map(|place| format!(", {place}"));
+    let place: String = place.collect();
     let limits = tuning.objectives.0.iter().map(Objective::to_string);
     let limits: Vec<String> = limits
         .chain([format!("{} % of memory free", tuning.headroom_percent)])
@@ -210,19 +190,16 @@ fn worth_table(tuning: &Tuning) -> Option<Grid> {
         .words("best", "best_value", |w| &w.best_value)
         .words("instead", "value", |w| &w.value)
         .figures("score, %", "change_percent", |w| {
-            percent_cell(
-                w.change_percent,
-                w.remark.as_deref().unwrap_or("it has no figures"),
-            )
+            let why = w.remark.as_deref().unwrap_or("it has no figures");
+            percent_cell(w.change_percent, why)
         })
         .words("from", "from", |w| match w.change_percent {
             _ if w.measured => "measured",
             Some(_) => "predicted",
             None => "not known",
         })
-        .words("remark", "remark", |w| match w.change_percent {
-            Some(_) => w.remark.as_deref().unwrap_or_default(),
-            None => "",
+        .known_words("remark", "remark", |w| {
+            w.change_percent.and(w.remark.as_deref())
         })
         .grid_of_rows(
             "tune_worth",
@@ -232,11 +209,8 @@ fn worth_table(tuning: &Tuning) -> Option<Grid> {
 
 fn trials_table(tuning: &Tuning) -> Grid {
     let load = |trial: &Trial| -> Option<LoadFigures> {
-        trial
-            .long_loads
-            .last()
-            .or(trial.short_loads.last())
-            .cloned()
+        let last = trial.long_loads.last().or(trial.short_loads.last());
+        last.cloned()
     };
     // Short loads count where no long one was measured, as in the score.
     let highest = |loads: &[LoadFigures]| {
@@ -313,20 +287,12 @@ fn estimate_table(best: &BestSettings) -> Option<Grid> {
 fn throughput_charts(tuning: &Tuning) -> Vec<Chart> {
     let mut charts = Vec::new();
     for objective in &tuning.objectives.0 {
-        let key = objective_key(objective);
-        let limit = (
-            objective.limit_ms,
-            format!("limit of {key}: {} ms", objective.limit_ms),
-        );
+        let (key, ms) = (objective_key(objective), objective.limit_ms);
+        let limit = Some((ms, format!("limit of {key}: {ms} ms")));
         let axis = ChartAxis::new_axis(key.clone(), "ms", Scale::FromZero);
         let of_load = |load: &LoadFigures| load.latency_ms.get(&key).copied();
-        charts.extend(throughput_chart(
-            tuning,
-            &key.replace(' ', "_"),
-            axis,
-            Some(limit),
-            of_load,
-        ));
+        let id = key.replace(' ', "_");
+        charts.extend(throughput_chart(tuning, &id, axis, limit, of_load));
     }
     let axis = ChartAxis::new_axis("peak memory", "GiB", Scale::FromZero);
     charts.extend(throughput_chart(tuning, "memory", axis, None, |load| {
@@ -352,16 +318,10 @@ fn throughput_chart(
             loads.iter().map(move |load| (trial, load))
         });
         each.filter_map(|(trial, load)| {
-            let label = format!(
-                "{}, {} concurrent",
-                describe_settings(&trial.settings),
-                load.concurrency
-            );
-            Some(Dot::new_dot(
-                load.tokens_per_second?,
-                height(load)?,
-                Some(label),
-            ))
+            let settings = describe_settings(&trial.settings);
+            let label = format!("{settings}, {} concurrent", load.concurrency);
+            let (across, up) = (load.tokens_per_second?, height(load)?);
+            Some(Dot::new_dot(across, up, Some(label)))
         })
         .collect()
     };
@@ -384,11 +344,6 @@ fn throughput_chart(
         curves,
         ..Curves::default()
     };
-    Some(Chart::new_chart(
-        format!("tune_pareto_{id}"),
-        title,
-        note,
-        tuning.simulated,
-        Plot::Curves(plot),
-    ))
+    let (id, plot) = (format!("tune_pareto_{id}"), Plot::Curves(plot));
+    Some(Chart::new_chart(id, title, note, tuning.simulated, plot))
 }

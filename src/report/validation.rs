@@ -26,21 +26,17 @@ pub fn validation_report(validation: &Validation) -> Report {
     // Where there is one engine, its table would say the same again.
     let distinct = groups.chunk_by(|a, b| a.items == b.items);
     chapters.extend(distinct.enumerate().map(group_chapter));
-    let skipped: Vec<String> = (validation.skipped.iter())
-        .map(|s| format!("{}: {}", s.file, s.why))
-        .collect();
+    let skipped = (validation.skipped.iter()).map(|s| format!("{}: {}", s.file, s.why));
+    let skipped: Vec<String> = skipped.collect();
+    let advice = &validation.recommendations;
     chapters.extend(Chapter::of_sentences(
         "recommendations",
         "Recommendations",
-        &validation.recommendations,
+        advice,
     ));
     chapters.extend(Chapter::of_sentences("skipped", "Not validated", &skipped));
-    Report {
-        title: format!("Measured against calculated: {}", counted_noun(n, "run")),
-        answer: Some(answer_of_validation(validation)),
-        chapters,
-        ..Report::default()
-    }
+    let title = format!("Measured against calculated: {}", counted_noun(n, "run"));
+    Report::of_chapters(title, answer_of_validation(validation), chapters)
 }
 
 /// How many figures are within their tolerance; with a limit, whether it is kept; how many lie in their interval.
@@ -53,22 +49,19 @@ fn answer_of_validation(validation: &Validation) -> Answer {
     let (state, mut verdict) = match &validation.limit {
         Some(limit) => answer_of_limit(limit),
         None => {
-            let text = match count(|i| i.within_tolerance) {
-                (_, 0) => "Nothing could be compared.".to_owned(),
-                (within, all) => format!(
-                    "{within} of {} within tolerance.",
-                    counted_noun(all, "figure")
-                ),
+            let (within, all) = count(|i| i.within_tolerance);
+            let text = match counted_noun(all, "figure") {
+                _ if all == 0 => "Nothing could be compared.".to_owned(),
+                figures => format!("{within} of {figures} within tolerance."),
             };
             (AnswerState::Unknown, text)
         }
     };
     if let (inside, all @ 1..) = count(|i| i.in_band) {
-        let text = format!(
-            " A second test: {inside} of {} in the estimate's 90 % interval.",
-            counted_noun(all, "measurement")
-        );
-        verdict.push_str(&text);
+        let all = counted_noun(all, "measurement");
+        verdict.push_str(&format!(
+            " A second test: {inside} of {all} in the estimate's 90 % interval."
+        ));
     }
     Answer::of_verdict(state, verdict)
 }
@@ -81,10 +74,10 @@ fn answer_of_limit(limit: &ErrorLimit) -> (AnswerState, String) {
     let judged = limit.judged;
     match (judged, limit.exceeded.len()) {
         (0, _) => (AnswerState::Unknown, "Nothing could be judged.".into()),
-        (_, 0) => (
-            AnswerState::Safe,
-            format!("None of {judged} figures is off by more than {most}."),
-        ),
+        (_, 0) => {
+            let text = format!("None of {judged} figures is off by more than {most}.");
+            (AnswerState::Safe, text)
+        }
         (_, off) => {
             let all = limit.exceeded.join("; ");
             let text = format!("OFF BY MORE THAN {most}: {off} of {judged} figures: {all}.");
@@ -94,10 +87,7 @@ fn answer_of_limit(limit: &ErrorLimit) -> (AnswerState, String) {
 }
 
 fn run_chapter((i, run): (usize, &RunValidation)) -> Chapter {
-    let version = run
-        .engine_version
-        .as_deref()
-        .unwrap_or("of unknown version");
+    let version = (run.engine_version.as_deref()).unwrap_or("of unknown version");
     let model = run.model.as_deref().unwrap_or("model unknown");
     let mut blocks = Vec::new();
     if !run.basis.is_empty() {
@@ -128,11 +118,8 @@ fn run_chapter((i, run): (usize, &RunValidation)) -> Chapter {
         .grid(format!("validation_{}", i + 1), "GiB on the fullest GPU");
     blocks.push(ContentBlock::Table(grid));
     blocks.extend(run.warnings.iter().cloned().map(ContentBlock::Text));
-    let title = format!(
-        "{}: {} {version}, {model}",
-        run.file,
-        shown_name(&run.engine)
-    );
+    let (file, engine) = (&run.file, shown_name(&run.engine));
+    let title = format!("{file}: {engine} {version}, {model}");
     Chapter::of_blocks(&format!("run{}", i + 1), title, blocks)
 }
 
@@ -187,11 +174,8 @@ fn group_chapter((i, same): (usize, &[&Group])) -> Chapter {
         })
         .grid(format!("group_{}", i + 1), "");
     let title = format!("{title}, {}", counted_noun(g.runs as usize, "run"));
-    Chapter::of_blocks(
-        &format!("group{}", i + 1),
-        title,
-        vec![ContentBlock::Table(grid)],
-    )
+    let id = format!("group{}", i + 1);
+    Chapter::of_blocks(&id, title, vec![ContentBlock::Table(grid)])
 }
 
 /// The table for spreadsheets: a row for each item of each run.
@@ -224,9 +208,7 @@ pub fn validation_csv(validation: &Validation) -> Vec<u8> {
         }),
         ("unknown", |(_, r)| figure_cell(r.unknown.as_ref())),
     ];
-    let rows = validation
-        .runs
-        .iter()
-        .flat_map(|run| run.items.iter().map(move |r| (run, r)));
+    let runs = validation.runs.iter();
+    let rows = runs.flat_map(|run| run.items.iter().map(move |r| (run, r)));
     write_columns(&columns, rows)
 }

@@ -30,10 +30,8 @@ pub fn report_of_diagnosis(subject: &str, found: &Diagnosis) -> Report {
     let evidence = evidence.map(|line| (line.source.clone(), line.quote.clone()));
     let figures = (found.numbers.iter()).map(|(name, value)| describe_figure(name, value));
     let readings = found.last_readings.iter().map(|reading| {
-        let before = format!(
-            "{:.1} s before the end, {}",
-            reading.before_end_s, reading.device
-        );
+        let (at, device) = (reading.before_end_s, &reading.device);
+        let before = format!("{at:.1} s before the end, {device}");
         (before, Bytes(reading.used_bytes).to_string())
     });
     let tables = [
@@ -41,11 +39,8 @@ pub fn report_of_diagnosis(subject: &str, found: &Diagnosis) -> Report {
         facts_chapter("figures", "Figures, as printed", figures.collect()),
         facts_chapter("last_readings", "Memory before the end", readings.collect()),
     ];
-    let also: Vec<String> = found
-        .also
-        .iter()
-        .map(|name| TABLE.meaning_of(name).to_owned())
-        .collect();
+    let also = (found.also.iter()).map(|name| TABLE.meaning_of(name).to_owned());
+    let also: Vec<String> = also.collect();
     let further = [
         Chapter::of_sentences("also", "Also in the evidence", &also),
         Chapter::of_sentences("look_at", "Where to look further", &found.look_at),
@@ -54,24 +49,15 @@ pub fn report_of_diagnosis(subject: &str, found: &Diagnosis) -> Report {
     ];
     let actions = found.advice.iter();
     let actions = actions.map(|advice| Action::of_advice(&advice.text));
-    Report {
-        title: subject.to_owned(),
-        answer: Some(Answer {
-            state: state_of(found),
-            verdict: verdict_of(found),
-            gauge: gauge_of(found),
-            actions: actions.collect(),
-            ..Answer::default()
-        }),
-        chapters: (tables.into_iter().chain(further).flatten())
-            .filter(|chapter| {
-                chapter
-                    .all_blocks()
-                    .any(|block| *block != ContentBlock::Text(String::new()))
-            })
-            .collect(),
-        ..Report::default()
-    }
+    let answer = Answer {
+        gauge: gauge_of(found),
+        actions: actions.collect(),
+        ..Answer::of_verdict(state_of(found), verdict_of(found))
+    };
+    let is_said = |block: &ContentBlock| *block != ContentBlock::Text(String::new());
+    let chapters = (tables.into_iter().chain(further).flatten())
+        .filter(|chapter| chapter.all_blocks().any(is_said));
+    Report::of_chapters(subject, answer, chapters.collect())
 }
 
 fn facts_chapter(id: &str, title: &str, facts: Vec<(String, String)>) -> Option<Chapter> {
@@ -129,8 +115,6 @@ fn verdict_of(found: &Diagnosis) -> String {
     let phase = found.phase.as_ref().map_or_else(String::new, |phase| {
         format!(", in phase {}", phase.replace('_', " "))
     });
-    format!(
-        "{} ({cause}{phase}; confidence {confidence})",
-        capitalize_first(means)
-    )
+    let means = capitalize_first(means);
+    format!("{means} ({cause}{phase}; confidence {confidence})")
 }

@@ -42,20 +42,14 @@ pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
     let every = || bars.bars.iter().flat_map(|b| &b.segments);
     let missing = every().filter(|s| finite_value(s.value).is_none()).count();
 
-    let entries: Vec<(Sign, String)> = bars
-        .parts
-        .iter()
-        .enumerate()
+    let entries: Vec<(Sign, String)> = (bars.parts.iter().enumerate())
         .filter(|(part, _)| pieces.iter().flatten().any(|p| p.part == *part))
         .map(|(part, of)| {
-            let label = harmless_text(&of.label);
+            let mut label = harmless_text(&of.label);
             let unsure = every().any(|s| s.part == part && s.unsure);
-            let residual = of.component == Some(Component::Unexplained);
-            let label = if unsure && !residual {
-                format!("{label} (low confidence)")
-            } else {
-                label
-            };
+            if unsure && of.component != Some(Component::Unexplained) {
+                label.push_str(" (low confidence)");
+            }
             (Sign::Square(PartFill::fill_of_part(bars, part)), label)
         })
         .collect();
@@ -63,10 +57,7 @@ pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
 
     let rows = BarRows::lay_out_rows(bars);
     let common = common_limit(&bars.bars);
-    let first = match common {
-        Some(_) => top + 18.0,
-        None => top + 4.0,
-    };
+    let first = top + common.map_or(4.0, |_| 18.0);
     let bottom = first + rows.every * bars.bars.len() as f64;
     let labels = bars.bars.iter().map(|b| harmless_text(&b.label));
     let label = widest_text(labels, rows.letters).min(LABEL);
@@ -171,10 +162,7 @@ struct BarRow<'a> {
 impl BarRow<'_> {
     fn piece(&self, pen: &mut SvgWriter, piece: &BarPiece) {
         let segment = &self.bar.segments[piece.index];
-        let (a, b) = (
-            self.ruler.place_of(piece.from),
-            self.ruler.place_of(piece.to),
-        );
+        let [a, b] = [piece.from, piece.to].map(|value| self.ruler.place_of(value));
         let (x, wide) = (a.min(b), (a - b).abs());
         // A line of the ground's colour parts neighbours; what is thin keeps all its width.
         let shown = if wide > 3.0 {
@@ -204,24 +192,15 @@ impl BarRow<'_> {
         if let Some(pattern) = of.pattern {
             let fill = pen.pattern_url(pattern);
             let attributes = format!(r#"fill="{fill}" pointer-events="none""#);
-            let d = format!(
-                "{}h{}v{}h-{}Z",
-                path_step('M', (x, self.y)),
-                format_number(shown),
-                format_number(self.thick),
-                format_number(shown)
-            );
-            pen.draw_path(&d, &attributes);
+            let (wide, high) = (format_number(shown), format_number(self.thick));
+            let corner = path_step('M', (x, self.y));
+            pen.draw_path(&format!("{corner}h{wide}v{high}h-{wide}Z"), &attributes);
         }
         // The size of a change is beside it; a segment that is cut would seem smaller than it is.
         let cut = piece.from.min(piece.to) < self.ruler.end_values().0;
-        let short = if self.bar.is_change() || cut {
-            String::new()
-        } else {
-            short_value(segment.value)
-        };
-        let size = 11.0;
-        if !short.is_empty() && self.thick >= 14.0 && text_width(&short, size) + 8.0 <= shown {
+        let is_named = !self.bar.is_change() && !cut && self.thick >= 14.0;
+        let (size, short) = (11.0, short_value(segment.value));
+        if is_named && text_width(&short, size) + 8.0 <= shown {
             let at = (x + shown / 2.0, self.y + self.thick / 2.0 + size * 0.35);
             let around = if of.pattern.is_some() {
                 format!(
@@ -238,12 +217,9 @@ impl BarRow<'_> {
 
     /// The line across this bar alone.
     fn draw_limit(&self, pen: &mut SvgWriter, labelled: bool) {
-        let Some((value, words)) = &self.bar.limit else {
-            return;
-        };
-        let Some(value) = finite_value(*value) else {
-            return;
-        };
+        let limit = self.bar.limit.as_ref();
+        let limit = limit.and_then(|(value, words)| Some((finite_value(*value)?, words)));
+        let Some((value, words)) = limit else { return };
         let x = self.ruler.place_of(value);
         let ends = (self.y - 3.0, self.y + self.thick + 3.0);
         let mark = ChartMark::of_figure(&harmless_text(words), value, self.unit);
@@ -290,10 +266,7 @@ fn lay_out(
     letters: f64,
 ) -> (AxisScale, Vec<String>) {
     let ends = pieces.iter().flatten().flat_map(|p| [p.from, p.to]);
-    let limits = bars
-        .bars
-        .iter()
-        .filter_map(|b| finite_value(b.limit.as_ref()?.0));
+    let limits = (bars.bars.iter()).filter_map(|b| finite_value(b.limit.as_ref()?.0));
     // A waterfall may leave out what all of its bars have in common.
     let scale = match bars.axis.scale {
         Scale::Linear => Scale::Linear,
@@ -302,9 +275,7 @@ fn lay_out(
     let of_changes = (bars.bars.iter().filter(|b| b.is_change()))
         .flat_map(|b| [b.start, b.end()])
         .filter_map(finite_value);
-    let lowest = of_changes
-        .reduce(f64::min)
-        .filter(|_| scale == Scale::Linear);
+    let lowest = (of_changes.reduce(f64::min)).filter(|_| scale == Scale::Linear);
     let (low, high) = ends
         .chain(limits)
         .fold((0.0, 0.0), |(l, h): (f64, f64), v| (l.min(v), h.max(v)));
@@ -313,29 +284,22 @@ fn lay_out(
     let right = WIDTH - SIDE - 4.0;
     // A unit of a broken document may be wider than the picture.
     let room = (right - left) / 2.0 - 16.0;
-    let sums: Vec<String> = pieces
-        .iter()
-        .zip(&bars.bars)
-        .map(|(pieces, bar)| {
-            if pieces.is_empty() {
-                "–".into()
-            } else {
-                let sum = pieces.iter().map(|p| p.to - p.from).sum();
-                fit_text(&signed_value(bar, sum, unit), letters, room)
-            }
-        })
-        .collect();
+    let sum_of = |(pieces, bar): (&Vec<BarPiece>, &Bar)| {
+        if pieces.is_empty() {
+            return "–".to_owned();
+        }
+        let sum = pieces.iter().map(|p| p.to - p.from).sum();
+        fit_text(&signed_value(bar, sum, unit), letters, room)
+    };
+    let sums: Vec<String> = pieces.iter().zip(&bars.bars).map(sum_of).collect();
     let ruler = |right| AxisScale::new(scale, (low, high), (left, right), 8, false);
     let wide = ruler(right);
-    let too_far = pieces
-        .iter()
-        .zip(&bars.bars)
-        .zip(&sums)
-        .map(|((pieces, bar), sum)| {
-            let sum = text_width(sum, letters);
-            beyond(&wide, right_end(pieces), bar, sum) + 2.0 + sum - right
-        })
-        .fold(0.0, f64::max);
+    let each = pieces.iter().zip(&bars.bars).zip(&sums);
+    let too_far = each.map(|((pieces, bar), sum)| {
+        let sum = text_width(sum, letters);
+        beyond(&wide, right_end(pieces), bar, sum) + 2.0 + sum - right
+    });
+    let too_far = too_far.fold(0.0, f64::max);
     (ruler(right - too_far.min((right - left) / 2.0)), sums)
 }
 
@@ -363,9 +327,7 @@ fn beyond(ruler: &AxisScale, end: f64, bar: &Bar, wide: f64) -> f64 {
 /// The limit that all bars have, where it is one.
 fn common_limit(bars: &[Bar]) -> Option<(f64, &str)> {
     let (value, words) = bars.first()?.limit.as_ref()?;
-    let same = bars
-        .iter()
-        .all(|b| b.limit.as_ref() == Some(&(*value, words.clone())));
+    let same = bars.iter().all(|b| b.limit == bars[0].limit);
     (same && value.is_finite()).then_some((finite_value(*value)?, words.as_str()))
 }
 
@@ -429,24 +391,14 @@ fn describe_bars(bars: &Bars, kinds: usize) -> String {
         let unit = harmless_unit(&bars.axis.unit);
         let steps = bars.bars.iter().take(16).map(|bar| {
             let value = finite_value(bar.end() - bar.start).unwrap_or(0.0);
-            format!(
-                "{} {}",
-                harmless_text(&bar.label),
-                signed_value(bar, value, &unit)
-            )
+            let (label, value) = (harmless_text(&bar.label), signed_value(bar, value, &unit));
+            format!("{label} {value}")
         });
         return format!("Waterfall: {}.", steps.collect::<Vec<_>>().join(", "));
     }
-    let names: Vec<String> = bars
-        .bars
-        .iter()
-        .take(8)
-        .map(|b| harmless_text(&b.label))
-        .collect();
+    let names = bars.bars.iter().take(8).map(|b| harmless_text(&b.label));
+    let names = names.collect::<Vec<_>>().join(", ");
     let more = if count > 8 { " and more" } else { "" };
-    format!(
-        "{} of {kinds} kinds of parts: {}{more}.",
-        count_noun(count, "stacked bar"),
-        names.join(", ")
-    )
+    let count = count_noun(count, "stacked bar");
+    format!("{count} of {kinds} kinds of parts: {names}{more}.")
 }

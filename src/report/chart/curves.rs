@@ -5,7 +5,7 @@ use super::legend::{self, Sign, dash_pattern, marker_path};
 use super::lettering::{fit_text, harmless_text, harmless_unit, text_width, widest_text};
 use super::palette::Ink;
 use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step};
-use super::scale::{AxisScale, range_of, scaled_value, value_with_unit};
+use super::scale::{AxisScale, range_of, range_with_unit, scaled_value, value_with_unit};
 use super::svg::{DrawnPlot, SIDE, WIDTH, draw_nothing, left_out};
 use super::{Curve, Curves, Dot};
 use crate::report::layout::with_unit;
@@ -27,11 +27,11 @@ struct Spot<'a> {
 }
 
 /// Draws them below `top`.
-pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot {
+pub fn draw_curves<'a>(pen: &mut SvgWriter, curves: &'a Curves, top: f64) -> DrawnPlot {
     let every = || curves.curves.iter().flat_map(|c| &c.points);
-    let has_place = |d: &&Dot| placed(curves, d).is_some();
-    let kept: Vec<(f64, f64)> = every().filter_map(|d| placed(curves, d)).collect();
-    let missing = every().count() - every().filter(has_place).count();
+    let kept = every().filter_map(|d| placed(curves, (d.x, d.y)));
+    let kept: Vec<(f64, f64)> = kept.collect();
+    let missing = every().count() - kept.len();
     let remarks = left_out(missing).into_iter().collect();
     if kept.is_empty() {
         return DrawnPlot {
@@ -43,11 +43,7 @@ pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot 
     let entries = entries(curves);
     let top = legend::draw_legend(pen, &entries, top);
     let y_words = with_unit(&harmless_text(&curves.y.title), &units.1);
-    let plot_top = if y_words.is_empty() {
-        top + 8.0
-    } else {
-        top + 24.0
-    };
+    let plot_top = top + if y_words.is_empty() { 8.0 } else { 24.0 };
     let plot_bottom = plot_top + HEIGHT;
     let heights = range_of(heights(curves)).unwrap_or_default();
     let y = AxisScale::new(curves.y.scale, heights, (plot_bottom, plot_top), 6, true);
@@ -73,38 +69,24 @@ pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot 
     }
     ticks_words(pen, &x, plot_bottom);
     pen.draw_line((left, plot_bottom), (right, plot_bottom), Ink::Muted, "");
-    let bottom = axis_words(
-        pen,
-        &harmless_text(&curves.x.title),
-        &units.0,
-        ((left + right) / 2.0, plot_bottom + 33.0),
-    );
+    let below = ((left + right) / 2.0, plot_bottom + 33.0);
+    let bottom = axis_words(pen, &harmless_text(&curves.x.title), &units.0, below);
 
     let mut taken = draw_levels(pen, curves, &y, (left, right), &units.1);
     let pointed_at = kept.len() <= POINTED_AT;
-    let spots: Vec<Vec<Option<Spot<'_>>>> = curves
-        .curves
-        .iter()
-        .map(|curve| {
-            let spot = |dot| {
-                let (at_x, at_y) = placed(curves, dot)?;
-                let at = (x.place_of(at_x), y.place_of(at_y));
-                Some(Spot { at, dot })
-            };
-            curve.points.iter().map(spot).collect()
-        })
+    let spot = |dot: &'a Dot| {
+        let (at_x, at_y) = placed(curves, (dot.x, dot.y))?;
+        let at = (x.place_of(at_x), y.place_of(at_y));
+        Some(Spot { at, dot })
+    };
+    let spots: Vec<Vec<Option<Spot<'_>>>> = (curves.curves.iter())
+        .map(|curve| curve.points.iter().map(spot).collect())
         .collect();
-    let front: Vec<(f64, f64)> = curves
-        .front
-        .iter()
-        .filter_map(|(px, py)| {
-            let px = scaled_value(curves.x.scale, *px)?;
-            Some((
-                x.place_of(px),
-                y.place_of(scaled_value(curves.y.scale, *py)?),
-            ))
-        })
-        .collect();
+    let front = curves.front.iter().filter_map(|at| {
+        let (at_x, at_y) = placed(curves, *at)?;
+        Some((x.place_of(at_x), y.place_of(at_y)))
+    });
+    let front: Vec<(f64, f64)> = front.collect();
     draw_front_line(pen, &front);
     for (series, curve) in curves.curves.iter().enumerate() {
         if curve.joined {
@@ -120,13 +102,8 @@ pub fn draw_curves(pen: &mut SvgWriter, curves: &Curves, top: f64) -> DrawnPlot 
         }
     }
     draw_front_rings(pen, &front);
-    name_points(
-        pen,
-        curves,
-        &spots,
-        (left, right, plot_top, plot_bottom),
-        &mut taken,
-    );
+    let plot = (left, right, plot_top, plot_bottom);
+    name_points(pen, curves, &spots, plot, &mut taken);
     DrawnPlot {
         bottom,
         description: describe_curves(curves, across, heights, &units),
@@ -141,13 +118,10 @@ fn named_ruler(
     (left, right): (f64, f64),
 ) -> AxisScale {
     let room = ((right - left) / names.len() as f64 - 8.0).clamp(60.0, 240.0);
-    let ticks = names
-        .iter()
-        .filter(|(value, _)| (from..=to).contains(value));
-    let ticks = ticks
-        .map(|(value, name)| (*value, fit_text(&harmless_text(name), 11.0, room)))
-        .collect();
-    AxisScale::plain_ruler((from - 0.5, to + 0.5), (left, right), ticks)
+    let ticks = (names.iter())
+        .filter(|(value, _)| (from..=to).contains(value))
+        .map(|(value, name)| (*value, fit_text(&harmless_text(name), 11.0, room)));
+    AxisScale::plain_ruler((from - 0.5, to + 0.5), (left, right), ticks.collect())
 }
 
 /// Words of an axis below it, around `at`; where they end.
@@ -165,29 +139,22 @@ pub fn axis_words(pen: &mut SvgWriter, title: &str, unit: &str, (middle, line): 
 }
 
 /// A point's values, where both have a place.
-fn placed(curves: &Curves, dot: &Dot) -> Option<(f64, f64)> {
-    Some((
-        scaled_value(curves.x.scale, dot.x)?,
-        scaled_value(curves.y.scale, dot.y)?,
-    ))
+fn placed(curves: &Curves, (x, y): (f64, f64)) -> Option<(f64, f64)> {
+    scaled_value(curves.x.scale, x).zip(scaled_value(curves.y.scale, y))
 }
 
 /// All that the upward axis must have a place for.
 fn heights(curves: &Curves) -> impl Iterator<Item = f64> {
-    let dots = curves
-        .curves
-        .iter()
-        .flat_map(|c| &c.points)
-        .filter(|d| placed(curves, d).is_some());
-    dots.flat_map(|d| [Some(d.y), d.range.map(|r| r.0), d.range.map(|r| r.1)])
+    let dots = curves.curves.iter().flat_map(|c| &c.points);
+    dots.filter(|d| placed(curves, (d.x, d.y)).is_some())
+        .flat_map(|d| [Some(d.y), d.range.map(|r| r.0), d.range.map(|r| r.1)])
         .flatten()
         .chain(curves.levels.iter().map(|l| l.0))
         .filter_map(|v| scaled_value(curves.y.scale, v))
 }
 
 fn entries(curves: &Curves) -> Vec<(Sign, String)> {
-    let labelled = curves.curves.iter().enumerate();
-    let labelled = labelled
+    let labelled = (curves.curves.iter().enumerate())
         .filter(|(_, c)| !c.label.is_empty())
         .map(|(series, c)| (Sign::Curve(series, c.joined), harmless_text(&c.label)));
     let front = (!curves.front.is_empty()).then(|| (Sign::Ring, "Pareto front".to_owned()));
@@ -218,23 +185,18 @@ fn draw_levels(
     (left, right): (f64, f64),
     unit: &str,
 ) -> Vec<PixelSpan> {
-    let mut levels: Vec<(f64, f64, String)> = curves
-        .levels
-        .iter()
-        .filter_map(|(value, words)| {
-            let value = scaled_value(curves.y.scale, *value)?;
-            Some((y.place_of(value), value, harmless_text(words)))
-        })
-        .collect();
+    let levels = curves.levels.iter().filter_map(|(value, words)| {
+        let value = scaled_value(curves.y.scale, *value)?;
+        Some((y.place_of(value), value, harmless_text(words)))
+    });
+    let mut levels: Vec<(f64, f64, String)> = levels.collect();
     levels.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (at, value, words) in &levels {
         let mark = ChartMark::of_figure(words, *value, unit);
         let stroke = pen.paint_for(Ink::Text);
-        pen.marked_path(
-            &format!("{}H{}", path_step('M', (left, *at)), format_number(right)),
-            &format!(r#"stroke="{stroke}" stroke-width="1.4" stroke-dasharray="6 3""#),
-            &mark,
-        );
+        let d = format!("{}H{}", path_step('M', (left, *at)), format_number(right));
+        let attributes = format!(r#"stroke="{stroke}" stroke-width="1.4" stroke-dasharray="6 3""#);
+        pen.marked_path(&d, &attributes, &mark);
     }
     let mut taken: Vec<PixelSpan> = Vec::new();
     let mut free = f64::NEG_INFINITY;
@@ -246,18 +208,15 @@ fn draw_levels(
             (at + 12.0).max(free + 13.0).min(WIDTH)
         };
         free = line.max(at);
-        // High throughput at high latency is at the right, where most points of a Pareto chart are.
-        let is_right = curves.front.is_empty();
-        let (x, anchor) = if is_right {
-            (right - 4.0, Anchor::End)
-        } else {
-            (left + 4.0, Anchor::Start)
-        };
         let room = (11.0, (right - left) * 0.6);
-        let wide = draw_over_lines(pen, (x, line), room, anchor, &words);
-        let (from, to) = if is_right {
+        // High throughput at high latency is at the right, where most points of a Pareto chart are.
+        let (from, to) = if curves.front.is_empty() {
+            let at = (right - 4.0, line);
+            let wide = draw_over_lines(pen, at, room, Anchor::End, &words);
             (right - 4.0 - wide, right)
         } else {
+            let at = (left + 4.0, line);
+            let wide = draw_over_lines(pen, at, room, Anchor::Start, &words);
             (left, left + 8.0 + wide)
         };
         taken.push((from, line - 10.0, to, line + 3.0));
@@ -295,12 +254,10 @@ fn join(pen: &mut SvgWriter, series: usize, spots: &[Option<Spot<'_>>]) {
     }
     let stroke = pen.paint_for(Ink::Series(series));
     let dashes = dash_pattern(series);
-    pen.draw_path(
-        &d,
-        &format!(
-            r#"fill="none" stroke="{stroke}" stroke-width="2" stroke-linejoin="round"{dashes}"#
-        ),
+    let attributes = format!(
+        r#"fill="none" stroke="{stroke}" stroke-width="2" stroke-linejoin="round"{dashes}"#
     );
+    pen.draw_path(&d, &attributes);
 }
 
 fn whiskers(
@@ -313,13 +270,9 @@ fn whiskers(
     let mut d = String::new();
     let mut seen = BTreeSet::new();
     for spot in spots.iter().flatten() {
-        let Some((low, high)) = spot.dot.range else {
-            continue;
-        };
-        let scale = curves.y.scale;
-        let (Some(low), Some(high)) = (scaled_value(scale, low), scaled_value(scale, high)) else {
-            continue;
-        };
+        let place = |value| scaled_value(curves.y.scale, value);
+        let ends = (spot.dot.range).and_then(|(low, high)| place(low).zip(place(high)));
+        let Some((low, high)) = ends else { continue };
         let (x, from, to) = (spot.at.0, y.place_of(low), y.place_of(high));
         if (from - to).abs() < 0.5 || !seen.insert((pixel((x, from)), pixel((x, to)))) {
             continue;
@@ -334,10 +287,8 @@ fn whiskers(
     }
     if !d.is_empty() {
         let stroke = pen.paint_for(Ink::Series(series));
-        pen.draw_path(
-            &d,
-            &format!(r#"fill="none" stroke="{stroke}" stroke-width="1.3""#),
-        );
+        let attributes = format!(r#"fill="none" stroke="{stroke}" stroke-width="1.3""#);
+        pen.draw_path(&d, &attributes);
     }
 }
 
@@ -348,12 +299,11 @@ fn draw_front_line(pen: &mut SvgWriter, front: &[(f64, f64)]) {
         d.push_str(&path_step(if n == 0 { 'M' } else { 'L' }, *at));
     }
     if front.len() > 1 {
-        let stroke = pen.paint_for(Ink::Muted);
         let attributes = concat!(
             r#"fill="none" stroke-width="9" stroke-opacity="0.28" "#,
             r#"stroke-linejoin="round" stroke-linecap="round" pointer-events="none""#
         );
-        pen.draw_path(&d, &format!(r#"stroke="{stroke}" {attributes}"#));
+        pen.draw_stroke(&d, Ink::Muted, attributes);
     }
 }
 
@@ -361,9 +311,8 @@ fn draw_front_line(pen: &mut SvgWriter, front: &[(f64, f64)]) {
 fn draw_front_rings(pen: &mut SvgWriter, front: &[(f64, f64)]) {
     let d: String = front.iter().map(|at| marker_path(0, *at, 7.5)).collect();
     if !d.is_empty() {
-        let stroke = pen.paint_for(Ink::Text);
         let attributes = r#"fill="none" stroke-width="1.5" pointer-events="none""#;
-        pen.draw_path(&d, &format!(r#"stroke="{stroke}" {attributes}"#));
+        pen.draw_stroke(&d, Ink::Text, attributes);
     }
 }
 
@@ -375,10 +324,7 @@ fn points(
     spots: &[Option<Spot<'_>>],
     units: &(String, String),
 ) {
-    let (fill, ground) = (
-        pen.paint_for(Ink::Series(series)),
-        pen.paint_for(Ink::Ground),
-    );
+    let [fill, ground] = [Ink::Series(series), Ink::Ground].map(|ink| pen.paint_for(ink));
     let radius = match spots.len() {
         0..=60 => 4.0,
         61..=250 => 3.0,
@@ -389,33 +335,13 @@ fn points(
     ));
     for spot in spots.iter().flatten() {
         let dot = spot.dot;
-        let named: Vec<String> = [Some(curve.label.as_str()), dot.label.as_deref()]
-            .into_iter()
-            .flatten()
-            .filter(|l| !l.is_empty())
-            .map(harmless_text)
-            .collect();
-        let between = dot
-            .range
-            .filter(|r| r.0.is_finite() && r.1.is_finite())
-            .map(|(low, high)| {
-                format!(
-                    "{} to {}",
-                    value_with_unit(low, ""),
-                    value_with_unit(high, &units.1)
-                )
-            });
+        let names = [Some(curve.label.as_str()), dot.label.as_deref()].into_iter();
+        let names = names.flatten().filter(|l| !l.is_empty()).map(harmless_text);
+        let named: Vec<String> = names.chain([value_with_unit(dot.x, &units.0)]).collect();
+        let range = dot.range.filter(|r| r.0.is_finite() && r.1.is_finite());
         let mark = ChartMark {
-            label: if named.is_empty() {
-                value_with_unit(dot.x, &units.0)
-            } else {
-                format!("{}, {}", named.join(", "), value_with_unit(dot.x, &units.0))
-            },
-            value: value_with_unit(dot.y, &units.1),
-            more: between,
-            number: Some(dot.y),
-            unit: &units.1,
-            source: None,
+            more: range.map(|ends| range_with_unit(ends, &units.1)),
+            ..ChartMark::of_figure(&named.join(", "), dot.y, &units.1)
         };
         pen.marked_path(&marker_path(series, spot.at, radius), "", &mark);
     }
@@ -454,19 +380,16 @@ fn name_points(
         .collect();
     if alone.len() > NAMED {
         alone.retain(|s| is_on_front(&curves.front, s.dot));
-    }
-    if alone.len() > NAMED {
-        return;
+        if alone.len() > NAMED {
+            return;
+        }
     }
     // Those on the front have the first choice of a place.
     alone.sort_by_key(|s| !is_on_front(&curves.front, s.dot));
     for spot in spots.iter().flatten().flatten() {
         let (x, y) = spot.at;
-        let r = if is_on_front(&curves.front, spot.dot) {
-            8.0
-        } else {
-            5.0
-        };
+        let on_front = is_on_front(&curves.front, spot.dot);
+        let r = if on_front { 8.0 } else { 5.0 };
         taken.push((x - r, y - r, x + r, y + r));
     }
     for (_, line) in curves.curves.iter().zip(spots).filter(|(c, _)| c.joined) {
@@ -482,11 +405,8 @@ fn name_points(
         let wide = text_width(&shown, SIZE);
         let (x, y) = spot.at;
         // Beyond its ring.
-        let more = if is_on_front(&curves.front, spot.dot) {
-            5.0
-        } else {
-            0.0
-        };
+        let on_front = is_on_front(&curves.front, spot.dot);
+        let more = if on_front { 5.0 } else { 0.0 };
         let places = [
             (x + 8.0 + more, y + 4.0),
             (x - 8.0 - more - wide, y + 4.0),
@@ -523,17 +443,11 @@ fn describe_curves(
     (low, high): (f64, f64),
     units: &(String, String),
 ) -> String {
-    let named: Vec<String> = curves
-        .curves
-        .iter()
-        .filter(|c| !c.label.is_empty())
-        .take(8)
-        .map(|c| harmless_text(&c.label))
-        .collect();
-    let of = if named.is_empty() {
-        String::new()
-    } else {
-        format!(" of {}", named.join(", "))
+    let named = curves.curves.iter().filter(|c| !c.label.is_empty());
+    let named: Vec<String> = named.take(8).map(|c| harmless_text(&c.label)).collect();
+    let of = match named.as_slice() {
+        [] => String::new(),
+        named => format!(" of {}", named.join(", ")),
     };
     let or = |title: &str, other: &str| match title {
         "" => other.to_owned(),

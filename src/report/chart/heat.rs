@@ -36,13 +36,8 @@ pub fn draw_heat(pen: &mut SvgWriter, heat: &Heat, top: f64) -> DrawnPlot {
     let titles = (harmless_text(&heat.x.0), harmless_text(&heat.y.0));
     let squares = Squares::new(heat, &shades, &unit, (columns, rows), top + 20.0);
     let room = (12.0, WIDTH - 2.0 * SIDE);
-    pen.draw_fitted(
-        (SIDE, top + 8.0),
-        room,
-        Anchor::Start,
-        Ink::Muted,
-        &titles.1,
-    );
+    let at = (SIDE, top + 8.0);
+    pen.draw_fitted(at, room, Anchor::Start, Ink::Muted, &titles.1);
     for row in 0..rows {
         squares.name_row(pen, row);
     }
@@ -86,13 +81,11 @@ impl Shades {
         // Colours distinguish squares, so they begin at the lowest whatever the axis.
         let largest = range.0.abs().max(range.1.abs());
         let differ = range.0 < range.1 && range.1 - range.0 >= largest * LEAST_SPREAD;
-        let ruler = differ.then(|| match scale {
-            Scale::Log2 => {
-                let logs = (range.0.log2(), range.1.log2());
-                AxisScale::plain_ruler(logs, (0.0, 1.0), Vec::new())
-            }
-            _ => AxisScale::plain_ruler(range, (0.0, 1.0), Vec::new()),
-        });
+        let ends = match scale {
+            Scale::Log2 => (range.0.log2(), range.1.log2()),
+            _ => range,
+        };
+        let ruler = differ.then(|| AxisScale::plain_ruler(ends, (0.0, 1.0), Vec::new()));
         Shades {
             ruler,
             range,
@@ -161,13 +154,8 @@ fn draw_colour_key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str
             at = high + pen.draw_fitted((high, middle), room, Anchor::Start, Ink::Text, &words);
         }
     }
-    let void = |s: &Square| {
-        s.value
-            .and_then(|v| scaled_value(heat.figure.scale, v))
-            .is_none()
-    };
-    let any_void = heat.squares.iter().flatten();
-    if any_void.filter(|s| void(s) && !s.text.is_empty()).count() > 0 {
+    let is_void = |s: &Square| figure_of(heat, s).is_none() && !s.text.is_empty();
+    if heat.squares.iter().flatten().any(is_void) {
         let (sign, words) = (Sign::Void, "no figure, and why");
         let beside = at + 24.0 + 24.0 + text_width(words, 12.0) <= WIDTH - SIDE;
         let place = match (shades.any(), beside) {
@@ -180,6 +168,13 @@ fn draw_colour_key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str
     }
     let bottom = if shades.any() { top + 24.0 } else { top };
     bottom + 2.0
+}
+
+/// The figure of a square that has a place on the scale.
+fn figure_of(heat: &Heat, square: &Square) -> Option<f64> {
+    square
+        .value
+        .and_then(|v| scaled_value(heat.figure.scale, v))
 }
 
 /// Where squares stand.
@@ -232,42 +227,31 @@ impl<'a> Squares<'a> {
 
     /// Where a square is, and how large.
     fn place_of_square(&self, (row, column): (usize, usize)) -> ((f64, f64), (f64, f64)) {
-        let gap = if self.wide > 8.0 && self.high > 8.0 {
-            1.5
-        } else {
-            0.0
-        };
-        let at = (
-            self.left + self.wide * column as f64,
-            self.top + self.high * row as f64,
-        );
-        (at, (self.wide - gap, self.high - gap))
+        let is_large = self.wide > 8.0 && self.high > 8.0;
+        let gap = if is_large { 1.5 } else { 0.0 };
+        let (x, y) = (self.wide * column as f64, self.high * row as f64);
+        let size = (self.wide - gap, self.high - gap);
+        ((self.left + x, self.top + y), size)
     }
 
     /// The coloured square.
     fn draw_heat(&self, pen: &mut SvgWriter, square: &Square, place: (usize, usize)) {
         let (heat, unit) = (self.heat, self.unit);
         let (at, size) = self.place_of_square(place);
-        let value = square
-            .value
-            .and_then(|v| scaled_value(heat.figure.scale, v));
+        let value = figure_of(heat, square);
         let fill = match value {
             Some(value) => self.shades.colour(value).0,
             None => pen.pattern_url(FillPattern::Void),
         };
         let setting = |(title, values): &(String, Vec<String>), n: usize| {
             let value = values.get(n).map(|v| harmless_text(v)).unwrap_or_default();
-            format!("{} {value}", harmless_text(title))
-                .trim()
-                .to_owned()
+            let setting = format!("{} {value}", harmless_text(title));
+            setting.trim().to_owned()
         };
         let text = harmless_text(&square.text);
+        let (across, up) = (setting(&heat.x, place.1), setting(&heat.y, place.0));
         let mark = ChartMark {
-            label: format!(
-                "{}, {}",
-                setting(&heat.x, place.1),
-                setting(&heat.y, place.0)
-            ),
+            label: format!("{across}, {up}"),
             value: match value {
                 Some(value) => value_with_unit(value, unit),
                 None if text.is_empty() => "no figure".into(),
@@ -283,18 +267,15 @@ impl<'a> Squares<'a> {
     /// Its content.
     fn write_value(&self, pen: &mut SvgWriter, square: &Square, place: (usize, usize)) {
         let (at, size) = self.place_of_square(place);
-        let value = square
-            .value
-            .and_then(|v| scaled_value(self.heat.figure.scale, v));
+        let value = figure_of(self.heat, square);
         let text = harmless_text(&square.text);
         let words = match value {
             Some(value) if text.is_empty() => value_with_unit(value, ""),
             _ => text,
         };
         let room = size.0 - 3.0;
-        let fits = [self.letters, self.letters - 1.5]
-            .into_iter()
-            .find(|s| text_width(&words, *s) <= room);
+        let mut sizes = [self.letters, self.letters - 1.5].into_iter();
+        let fits = sizes.find(|s| text_width(&words, *s) <= room);
         let letters = fits.unwrap_or(self.letters - 1.5);
         // A figure is whole or not there; a word may be cut.
         let shown = match (fits, value) {
@@ -366,35 +347,24 @@ impl<'a> Squares<'a> {
                 pen.draw_words((x, bottom + 15.0), SIZE, Anchor::Middle, Ink::Text, label);
             }
         }
-        bottom
-            + if turned {
-                widest.min(110.0) + 8.0
-            } else {
-                18.0
-            }
+        let below = widest.min(110.0) + 8.0;
+        bottom + if turned { below } else { 18.0 }
     }
 }
 
 fn describe_heat(heat: &Heat, rows: usize, columns: usize, shades: &Shades, unit: &str) -> String {
-    let from = if shades.any() {
-        format!(
-            " from {} to {}{}",
-            value_with_unit(shades.range.0, unit),
-            value_with_unit(shades.range.1, unit),
-            if shades.is_flat() {
-                format!(" ({NO_DIFFERENCE})")
-            } else {
-                String::new()
-            }
-        )
-    } else {
-        String::new()
-    };
+    let (low, high) = shades.range;
+    let mut from = String::new();
+    if shades.any() {
+        let (low, high) = (value_with_unit(low, unit), value_with_unit(high, unit));
+        from = format!(" from {low} to {high}");
+    }
+    if shades.is_flat() {
+        from.push_str(&format!(" ({NO_DIFFERENCE})"));
+    }
     let void = heat.squares.iter().flatten();
-    let void = void
-        .filter(|s| s.value.is_none() && !s.text.is_empty())
-        .count();
-    let failed = match void {
+    let void = void.filter(|s| s.value.is_none() && !s.text.is_empty());
+    let failed = match void.count() {
         0 => String::new(),
         n => format!("; {n} without a figure"),
     };

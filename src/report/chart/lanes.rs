@@ -8,7 +8,9 @@ use super::lettering::{
 };
 use super::palette::{Ink, PartFill};
 use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step};
-use super::scale::{AxisScale, finite_value, range_of, time_ruler, value_with_unit};
+use super::scale::{
+    AxisScale, finite_value, range_of, range_with_unit, time_ruler, value_with_unit,
+};
 use super::svg::{DrawnPlot, SIDE, WIDTH, draw_nothing};
 use super::{
     ChartTimeline, MemoryLayer, Scale, Stretch, TimelineEvent, TimelineLane, TimelinePhase,
@@ -69,12 +71,8 @@ pub fn draw_lanes(pen: &mut SvgWriter, timeline: &ChartTimeline, top: f64) -> Dr
         Some(origin) if !origin.is_empty() => format!("time since {origin}"),
         _ => "time".into(),
     };
-    let bottom = axis_words(
-        pen,
-        &since,
-        clock,
-        ((left + right) / 2.0, lanes_bottom + 33.0),
-    );
+    let below = ((left + right) / 2.0, lanes_bottom + 33.0);
+    let bottom = axis_words(pen, &since, clock, below);
     let unnamed = match events.left_out {
         0 => None,
         1 => Some("The name of one event has no room and is not written.".to_owned()),
@@ -203,52 +201,36 @@ impl<'a> LaneDrawing<'a> {
             }
             Some((low, high)) => {
                 let count = super::super::layout::grouped_count(self.lane.samples);
-                let words = format!(
-                    "{} to {}",
-                    value_with_unit(low, ""),
-                    value_with_unit(high, &unit)
-                );
                 let mark = ChartMark {
                     label: label.clone(),
-                    value: words.clone(),
+                    value: range_with_unit((low, high), &unit),
                     more: (self.lane.samples > 0).then(|| format!("{count} samples")),
-                    number: None,
                     unit: &unit,
-                    source: None,
+                    ..ChartMark::default()
                 };
                 let colour = pen.paint_for(self.ink());
+                let parts = continuous_parts(&self.stretches, x);
                 // Over layers the line is their upper edge, and the range below it stays pale.
                 let (fill, stroke) = if self.lane.layers.is_empty() {
-                    ("0.45", "1")
-                } else {
-                    ("0.15", "0")
-                };
-                let parts = continuous_parts(&self.stretches, x);
-                if self.lane.layers.is_empty() {
                     let area = areas(&parts, |c| y(c.high), |_| y(0.0));
                     pen.draw_path(&area, &format!(r#"fill="{colour}" fill-opacity="0.22""#));
+                    ("0.45", "1")
                 } else {
                     for part in &parts {
                         self.draw_layers(pen, part, x, y, &unit);
                     }
-                }
-                pen.marked_path(
-                    &areas(&parts, |c| y(c.high), |c| y(c.low)),
-                    &format!(
-                        concat!(
-                            r#"fill="{}" fill-opacity="{}" stroke="{}" stroke-opacity="{}" "#,
-                            r#"stroke-width="1.2" stroke-linejoin="round""#
-                        ),
-                        colour, fill, colour, stroke
-                    ),
-                    &mark,
-                );
-                let line: String = parts
-                    .iter()
-                    .map(|part| line_path(part.iter().map(|c| (c.px, y(c.high)))))
-                    .collect();
+                    ("0.15", "0")
+                };
+                let area = areas(&parts, |c| y(c.high), |c| y(c.low));
+                let paint = format!(r#"fill="{colour}" fill-opacity="{fill}" stroke="{colour}""#);
+                let line = r#"stroke-width="1.2" stroke-linejoin="round""#;
+                let attributes = format!(r#"{paint} stroke-opacity="{stroke}" {line}"#);
+                pen.marked_path(&area, &attributes, &mark);
+                let upper = |c: &LaneCorner| (c.px, y(c.high));
+                let line = parts.iter().map(|part| line_path(part.iter().map(upper)));
+                let line: String = line.collect();
                 let attributes = r#"fill="none" stroke-width="1.4" pointer-events="none""#;
-                pen.draw_path(&line, &format!(r#"stroke="{colour}" {attributes}"#));
+                pen.draw_stroke(&line, self.ink(), attributes);
             }
         }
         if let Some((limit, false)) = self.lane.limit_place() {
@@ -335,7 +317,6 @@ impl<'a> LaneDrawing<'a> {
                 pen.draw_path(&area, &format!(r#"fill="{over}" pointer-events="none""#));
             }
         }
-        let ground = pen.paint_for(Ink::Ground);
         for n in 1..=layers.len() {
             // Thin layers between two thick ones have no lines of their own.
             let both_thick = |c: &LaneCorner| {
@@ -350,7 +331,7 @@ impl<'a> LaneDrawing<'a> {
             }
             if !d.is_empty() {
                 let attributes = r#"stroke-width="1.5" fill="none" pointer-events="none""#;
-                pen.draw_path(&d, &format!(r#"stroke="{ground}" {attributes}"#));
+                pen.draw_stroke(&d, Ink::Ground, attributes);
             }
         }
     }
@@ -389,13 +370,11 @@ fn draw_layer_legend(pen: &mut SvgWriter, timeline: &ChartTimeline, top: f64) ->
     let mut shown = distinct_items(each);
     // What no layer explains is above all layers.
     shown.sort_by_key(|c| *c == Component::Unexplained);
-    let entries: Vec<(Sign, String)> = shown
-        .into_iter()
-        .map(|c| {
-            let sign = Sign::Square(PartFill::fill_of_component(c));
-            (sign, c.display_label().to_owned())
-        })
-        .collect();
+    let entries = shown.into_iter().map(|c| {
+        let sign = Sign::Square(PartFill::fill_of_component(c));
+        (sign, c.display_label().to_owned())
+    });
+    let entries: Vec<(Sign, String)> = entries.collect();
     if entries.is_empty() {
         top
     } else {
@@ -407,11 +386,9 @@ fn draw_layer_legend(pen: &mut SvgWriter, timeline: &ChartTimeline, top: f64) ->
 fn thinned(stretches: &[Stretch], (from, to): (f64, f64)) -> Vec<Stretch> {
     let mut envelope = Envelope::new((from, to), WIDTH as usize);
     for stretch in stretches {
-        if stretch.from_s > to || stretch.to_s < from {
-            continue;
-        }
-        let (Some(low), Some(high)) = (finite_value(stretch.low), finite_value(stretch.high))
-        else {
+        let ends = finite_value(stretch.low).zip(finite_value(stretch.high));
+        let inside = |_: &(f64, f64)| !(stretch.from_s > to || stretch.to_s < from);
+        let Some((low, high)) = ends.filter(inside) else {
             continue;
         };
         envelope.add_stretch(Stretch {
@@ -440,10 +417,8 @@ struct LaneCorner {
 /// The corners of a lane, in parts: broken where nothing was sampled for long.
 fn continuous_parts(stretches: &[Stretch], x: &AxisScale) -> Vec<Vec<LaneCorner>> {
     let (from, to) = x.end_values();
-    let mut gaps: Vec<f64> = stretches
-        .windows(2)
-        .map(|w| w[1].from_s - w[0].to_s)
-        .collect();
+    let gaps = stretches.windows(2).map(|w| w[1].from_s - w[0].to_s);
+    let mut gaps: Vec<f64> = gaps.collect();
     gaps.sort_by(f64::total_cmp);
     let usual = gaps.get(gaps.len() / 2).copied().unwrap_or(0.0);
     let long = (usual * 10.0).max((to - from) * 0.01);
@@ -480,10 +455,8 @@ fn with_layer_edges(part: &[LaneCorner], layers: &[MemoryLayer], x: &AxisScale) 
     for (n, corner) in part.iter().enumerate() {
         all.push(*corner);
         let Some(next) = part.get(n + 1) else { break };
-        for edge in edges
-            .iter()
-            .filter(|e| corner.at_s < **e && **e < next.at_s)
-        {
+        let between = |e: &&f64| corner.at_s < **e && **e < next.at_s;
+        for edge in edges.iter().filter(between) {
             let share = (edge - corner.at_s) / (next.at_s - corner.at_s);
             let between = |a: f64, b: f64| a + (b - a) * share;
             let at = LaneCorner {
@@ -547,21 +520,14 @@ fn bands(pen: &mut SvgWriter, timeline: &ChartTimeline, x: &AxisScale, (top, bot
             0 => pen.paint_for(Ink::Band),
             _ => "transparent".into(),
         };
+        let (begin, end) = (format_seconds(phase.from_s), format_seconds(phase.to_s));
         let mark = ChartMark {
             label: harmless_text(&phase.label),
-            value: format!(
-                "{} s to {} s",
-                format_seconds(phase.from_s),
-                format_seconds(phase.to_s)
-            ),
+            value: format!("{begin} s to {end} s"),
             ..ChartMark::default()
         };
-        pen.marked_rect(
-            (from, top),
-            ((to - from).max(0.5), bottom - top),
-            &fill,
-            &mark,
-        );
+        let size = ((to - from).max(0.5), bottom - top);
+        pen.marked_rect((from, top), size, &fill, &mark);
         pen.draw_line((from, top), (from, bottom), Ink::Grid, "");
     }
 }
@@ -581,11 +547,8 @@ fn phases(timeline: &ChartTimeline) -> Vec<&TimelinePhase> {
 
 /// Events that have a place, in order of time.
 fn visible_events(timeline: &ChartTimeline) -> Vec<&TimelineEvent> {
-    let mut events: Vec<&TimelineEvent> = timeline
-        .events
-        .iter()
-        .filter(|e| e.at_s.is_finite())
-        .collect();
+    let events = timeline.events.iter().filter(|e| e.at_s.is_finite());
+    let mut events: Vec<&TimelineEvent> = events.collect();
     events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
     events
 }
@@ -604,11 +567,8 @@ fn marks(pen: &mut SvgWriter, timeline: &ChartTimeline, x: &AxisScale, (top, bot
             ..ChartMark::default()
         };
         let wide = if event.bad { "1.6" } else { "1" };
-        let d = format!(
-            "{}l-4 -7h8zV{}",
-            path_step('M', (at, top)),
-            format_number(bottom)
-        );
+        let (point, foot) = (path_step('M', (at, top)), format_number(bottom));
+        let d = format!("{point}l-4 -7h8zV{foot}");
         let attributes = format!(
             r#"fill="{stroke}" stroke="{stroke}" stroke-width="{wide}" stroke-opacity="0.8""#
         );
@@ -717,21 +677,12 @@ impl PlacedNames {
 }
 
 fn describe_lanes(timeline: &ChartTimeline, (from, to): (f64, f64)) -> String {
-    let lanes: Vec<String> = timeline
-        .lanes
-        .iter()
-        .take(16)
+    let lanes: Vec<String> = (timeline.lanes.iter().take(16))
         .map(|lane| {
             let label = harmless_text(&lane.label);
             let unit = harmless_unit(&lane.unit);
             match extremes(&thinned(&lane.stretches, (from, to))) {
-                Some((low, high)) => {
-                    format!(
-                        "{label} from {} to {}",
-                        value_with_unit(low, ""),
-                        value_with_unit(high, &unit)
-                    )
-                }
+                Some(ends) => format!("{label} from {}", range_with_unit(ends, &unit)),
                 None => format!("{label} without samples"),
             }
         })
@@ -747,10 +698,7 @@ fn describe_lanes(timeline: &ChartTimeline, (from, to): (f64, f64)) -> String {
     let phases = named(of.map(|p| harmless_text(&p.label)).collect(), "Phases");
     let of = visible_events(timeline).into_iter().take(12);
     let events = named(of.map(|e| harmless_text(&e.label)).collect(), "Events");
-    format!(
-        "From second {} to {}: {}.{phases}{events}",
-        format_seconds(from),
-        format_seconds(to),
-        lanes.join("; "),
-    )
+    let (from, to) = (format_seconds(from), format_seconds(to));
+    let lanes = lanes.join("; ");
+    format!("From second {from} to {to}: {lanes}.{phases}{events}")
 }

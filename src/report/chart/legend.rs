@@ -2,7 +2,7 @@
 
 use super::lettering::{fit_text, text_width};
 use super::palette::{Ink, PartFill};
-use super::pen::{Anchor, FillPattern, SvgWriter, path_step};
+use super::pen::{Anchor, FillPattern, SvgWriter, format_number, path_step};
 use super::svg::{SIDE, WIDTH};
 
 /// Size of its letters.
@@ -80,16 +80,12 @@ impl Sign {
                     pen.draw_line(ends.0, ends.1, Ink::Series(n), &attributes);
                 }
                 let fill = pen.paint_for(Ink::Series(n));
-                pen.draw_path(
-                    &marker_path(n, (x + 9.5, middle), 4.0),
-                    &format!(r#"fill="{fill}""#),
-                );
+                let marker = marker_path(n, (x + 9.5, middle), 4.0);
+                pen.draw_path(&marker, &format!(r#"fill="{fill}""#));
             }
             Sign::Ring => {
                 let ring = marker_path(0, (x + 9.5, middle), 5.5);
-                let stroke = pen.paint_for(Ink::Text);
-                let attributes = r#"fill="none" stroke-width="1.5""#;
-                pen.draw_path(&ring, &format!(r#"stroke="{stroke}" {attributes}"#));
+                pen.draw_stroke(&ring, Ink::Text, r#"fill="none" stroke-width="1.5""#);
             }
             Sign::Void => {
                 let fill = pen.pattern_url(FillPattern::Void);
@@ -122,11 +118,8 @@ pub fn marker_path(series: usize, (x, y): (f64, f64), r: f64) -> String {
     };
     match series % 6 {
         0 => {
-            let (left, wide) = (
-                path_step('M', (x - r, y)),
-                super::pen::format_number(2.0 * r),
-            );
-            let r = super::pen::format_number(r);
+            let left = path_step('M', (x - r, y));
+            let (wide, r) = (format_number(2.0 * r), format_number(r));
             format!("{left}a{r} {r} 0 1 1 {wide} 0a{r} {r} 0 1 1 -{wide} 0Z")
         }
         1 => shape(&[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)]),

@@ -1,7 +1,6 @@
 //! Words in a picture: made harmless, measured with the widths of the font, cut and broken.
 
 use crate::report::layout;
-use std::fmt::Write as _;
 use unicode_width::UnicodeWidthChar as _;
 
 /// The families that a picture asks for: the one that is drawn with here, then those of nearly the
@@ -35,9 +34,8 @@ pub fn harmless_text(text: &str) -> String {
         ) && !matches!(u32::from(c) & 0xffff, 0xfffe | 0xffff)
             && !matches!(c, '\u{e0000}'..='\u{e0fff}')
     });
-    if clean.chars().count() > LONGEST {
-        clean = clean.chars().take(LONGEST).collect();
-        clean.push('…');
+    if let Some((end, _)) = clean.char_indices().nth(LONGEST) {
+        clean.replace_range(end.., "…");
     }
     clean
 }
@@ -71,9 +69,7 @@ pub fn text_width(text: &str, size: f64) -> f64 {
 
 /// Width of the widest of several texts.
 pub fn widest_text<S: AsRef<str>>(texts: impl IntoIterator<Item = S>, size: f64) -> f64 {
-    let widths = texts
-        .into_iter()
-        .map(|text| text_width(text.as_ref(), size));
+    let widths = (texts.into_iter()).map(|text| text_width(text.as_ref(), size));
     widths.fold(0.0, f64::max)
 }
 
@@ -144,10 +140,7 @@ pub fn safe_identifier(text: &str) -> String {
             c if c.is_ascii_alphanumeric() || c == '-' => id.push(c),
             '_' => id.push('_'),
             // Two ids that differ in such letters alone stay apart.
-            c => {
-                let written = write!(id, ".{:x}", u32::from(c));
-                debug_assert!(written.is_ok());
-            }
+            c => id.push_str(&format!(".{:x}", u32::from(c))),
         }
     }
     id

@@ -17,15 +17,13 @@ mod pen;
 pub mod png;
 mod scale;
 pub mod svg;
-mod timeline;
 
 use super::content::SourceId;
+use super::layout::distinct_items;
 use crate::breakdown::Component;
 pub use lanes::limit_words;
 pub(super) use lettering::escape_text;
-pub use timeline::{
-    ChartTimeline, MemoryLayer, Stretch, TimelineEvent, TimelineLane, TimelinePhase,
-};
+use scale::finite_value;
 
 /// A picture.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,11 +110,9 @@ impl ChartAxis {
         let all = || curves.iter().flat_map(|c| &c.points).map(|p| p.x);
         let lowest = all().fold(f64::INFINITY, f64::min);
         let highest = all().fold(f64::NEG_INFINITY, f64::max);
-        let is_wide = lowest > 0.0 && highest / lowest >= 8.0;
-        let scale = if is_wide {
-            Scale::Log2
-        } else {
-            Scale::FromZero
+        let scale = match highest / lowest {
+            ratio if lowest > 0.0 && ratio >= 8.0 => Scale::Log2,
+            _ => Scale::FromZero,
         };
         ChartAxis::new_axis(title, "", scale)
     }
@@ -297,6 +293,161 @@ pub struct Square {
     /// Its content: the figure in short, or why there is none (`oom`, `skipped`); empty where
     /// it was never asked for.
     pub text: String,
+}
+
+/// A limit beyond this many times the highest sample would flatten the lane; it is named at its top.
+const FAR_LIMIT: f64 = 3.0;
+
+/// A rest smaller than this share of the highest sample is not worth a colour.
+const VISIBLE_REST: f64 = 0.005;
+
+/// Memory over time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ChartTimeline {
+    /// A sentence under it: how it was thinned, what is missing.
+    pub note: Option<String>,
+    /// Set where an engine or a device is simulated.
+    pub simulated: bool,
+    /// Wall time of second 0, RFC 3339.
+    pub origin: Option<String>,
+    /// First and last moment, seconds; before zero where the start of the engine was shared.
+    pub range_s: (f64, f64),
+    /// What is drawn: a line with its own height each.
+    pub lanes: Vec<TimelineLane>,
+    /// Stretches of time with a name, behind the lanes.
+    pub phases: Vec<TimelinePhase>,
+    /// Moments with a name.
+    pub events: Vec<TimelineEvent>,
+}
+
+impl ChartTimeline {
+    /// The picture of it.
+    pub fn timeline_chart(&self, id: impl Into<String>, title: impl Into<String>) -> Chart {
+        let plot = Plot::Timeline(self.clone());
+        Chart::new_chart(id, title, self.note.clone(), self.simulated, plot)
+    }
+}
+
+/// One line of a timeline.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TimelineLane {
+    /// Words: `GPU 0 memory`.
+    pub label: String,
+    /// Unit of the values: `GiB`, `%`, `W`.
+    pub unit: String,
+    /// The values in order of time.
+    pub stretches: Vec<Stretch>,
+    /// What the device has, in the unit; drawn as a line.
+    pub capacity: Option<f64>,
+    /// How many samples it was made of.
+    pub samples: u64,
+    /// Whether it is the memory of a device: drawn tall, with its line over the layers.
+    pub memory: bool,
+    /// Decides the colour; a lane without one is neutral.
+    pub component: Option<Component>,
+    /// What is known to be within its height, from below; empty where no moment is known.
+    pub layers: Vec<MemoryLayer>,
+}
+
+/// A component of a known size, between the moments at which it is in memory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MemoryLayer {
+    /// Which.
+    pub component: Component,
+    /// Its size, in the unit of the lane.
+    pub value: f64,
+    /// The moment at which its phase begins, seconds.
+    pub from_s: f64,
+    /// The moment at which it is gone, seconds; infinite where it stays.
+    pub to_s: f64,
+}
+
+impl MemoryLayer {
+    /// Its size at a moment.
+    pub fn size_at(&self, at_s: f64) -> f64 {
+        if (self.from_s..self.to_s).contains(&at_s) {
+            self.value
+        } else {
+            0.0
+        }
+    }
+}
+
+impl TimelineLane {
+    /// The limit, and whether it is too far above the samples for a line.
+    pub fn limit_place(&self) -> Option<(f64, bool)> {
+        let limit = self.capacity.and_then(finite_value)?;
+        let highs = self.stretches.iter().filter_map(|s| finite_value(s.high));
+        let highest = highs.fold(0.0, f64::max);
+        Some((limit, highest > 0.0 && limit > highest * FAR_LIMIT))
+    }
+
+    /// The components that its area shows, from below; the last is what no layer explains.
+    pub fn shown_components(&self) -> Vec<Component> {
+        let highs = self.stretches.iter().filter_map(|s| finite_value(s.high));
+        let highest = highs.fold(0.0, f64::max);
+        let rest = |s: &Stretch| {
+            let known: f64 = self.layers.iter().map(|l| l.size_at(s.from_s)).sum();
+            s.high - known > highest * VISIBLE_REST
+        };
+        let has_size = |layer: &&MemoryLayer| {
+            let mut stretches = self.stretches.iter();
+            stretches.any(|s| layer.size_at(s.to_s) > 0.0)
+        };
+        let mut shown = distinct_items(self.layers.iter().filter(has_size).map(|l| l.component));
+        if !self.layers.is_empty() && self.stretches.iter().any(rest) {
+            shown.push(Component::Unexplained);
+        }
+        shown
+    }
+}
+
+/// What was seen between two moments. A single sample begins and ends at one.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Stretch {
+    /// Moment of its first sample, seconds.
+    pub from_s: f64,
+    /// Moment of its last sample, seconds.
+    pub to_s: f64,
+    /// The lowest that was seen.
+    pub low: f64,
+    /// The highest that was seen.
+    pub high: f64,
+}
+
+impl Stretch {
+    /// Whether its figures are numbers: a document from elsewhere may hold anything.
+    pub fn is_known(&self) -> bool {
+        let Stretch {
+            from_s,
+            to_s,
+            low,
+            high,
+        } = self;
+        [from_s, to_s, low, high].iter().all(|v| v.is_finite())
+    }
+}
+
+/// A stretch of time with a name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TimelinePhase {
+    /// Its name: `load`.
+    pub label: String,
+    /// Seconds.
+    pub from_s: f64,
+    /// Seconds.
+    pub to_s: f64,
+}
+
+/// A moment with a name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TimelineEvent {
+    /// Seconds.
+    pub at_s: f64,
+    /// What happened, in some words.
+    pub label: String,
+    /// Whether it is bad: out of memory, died.
+    pub bad: bool,
 }
 
 #[cfg(test)]

@@ -121,9 +121,7 @@ pub fn paint_for(ink: Ink, look: ChartStyle) -> Cow<'static, str> {
 /// The custom properties that pictures in a page use, as declarations of CSS.
 pub fn colour_properties(dark: bool) -> String {
     let series = (0..SERIES).flat_map(|n| [Ink::Series(n), Ink::OnSeries(n)]);
-    let parts = PARTS
-        .iter()
-        .flat_map(|p| [Ink::Part(p.0), Ink::OnPart(p.0)]);
+    let parts = (PARTS.iter()).flat_map(|p| [Ink::Part(p.0), Ink::OnPart(p.0)]);
     let others = [
         Ink::Ground,
         Ink::Text,
@@ -188,17 +186,12 @@ fn property(ink: Ink) -> String {
 }
 
 fn colour(ink: Ink, dark: bool) -> u32 {
+    let on_both = |(light, night)| (black_or_white(light), black_or_white(night));
     let (light, night) = match ink {
         Ink::Series(n) => SERIES_COLOURS[n % SERIES],
-        Ink::OnSeries(n) => {
-            let (light, night) = SERIES_COLOURS[n % SERIES];
-            (black_or_white(light), black_or_white(night))
-        }
+        Ink::OnSeries(n) => on_both(SERIES_COLOURS[n % SERIES]),
         Ink::Part(component) => part_colours(component),
-        Ink::OnPart(component) => {
-            let (light, night) = part_colours(component);
-            (black_or_white(light), black_or_white(night))
-        }
+        Ink::OnPart(component) => on_both(part_colours(component)),
         Ink::Ground => (0xffffff, 0x161b22),
         Ink::Text => (0x1c2128, 0xe6edf3),
         Ink::Muted => (0x57606a, 0x9da7b3),

@@ -44,6 +44,12 @@ pub fn value_with_unit(value: f64, unit: &str) -> String {
     }
 }
 
+/// From the lowest to the highest: `1.50 to 2.00 GiB`.
+pub fn range_with_unit((low, high): (f64, f64), unit: &str) -> String {
+    let (low, high) = (value_with_unit(low, ""), value_with_unit(high, unit));
+    format!("{low} to {high}")
+}
+
 /// The same for where there is little room: the unit is elsewhere.
 pub fn short_value(value: f64) -> String {
     value_with_unit(value, " ").trim_end().to_owned()
@@ -131,23 +137,13 @@ fn even(
         (low - largest * 0.1, high + largest * 0.1)
     };
     let step = round_step((high - low) / most.max(1) as f64, &[1.0, 2.0, 5.0, 10.0]);
-    let (low, high) = if round {
-        (
-            (low / step + SAME).floor().max(-1e15) * step,
-            (high / step - SAME).ceil().min(1e15) * step,
-        )
-    } else {
-        (low, high)
-    };
-    let ticks = multiples(step, low, high)
-        .map(|value| (value, tick(value, step, largest)))
-        .collect();
-    AxisScale {
-        ends: (low, high),
-        places,
-        log: false,
-        ticks,
+    let (mut low, mut high) = (low, high);
+    if round {
+        low = (low / step + SAME).floor().max(-1e15) * step;
+        high = (high / step - SAME).ceil().min(1e15) * step;
     }
+    let ticks = multiples(step, low, high).map(|value| (value, tick(value, step, largest)));
+    AxisScale::plain_ruler((low, high), places, ticks.collect())
 }
 
 /// The smallest of `roundness` times a power of ten that is at least `least`.
@@ -180,24 +176,19 @@ fn tick(value: f64, step: f64, largest: f64) -> String {
         let digits = (power(value.abs()) - power(step)).clamp(0.0, 12.0);
         let text = format!("{value:.0$e}", digits as usize);
         // 2.0e7 is 2e7.
-        return match text.split_once('e') {
-            Some((m, e)) if m.contains('.') => {
-                format!("{}e{e}", m.trim_end_matches('0').trim_end_matches('.'))
-            }
-            _ => text,
-        };
+        let parts = text.split_once('e').filter(|(m, _)| m.contains('.'));
+        return parts.map_or(text.clone(), |(m, e)| {
+            format!("{}e{e}", m.trim_end_matches('0').trim_end_matches('.'))
+        });
     }
     let decimals = (-(step * (1.0 + SAME)).log10().floor()).clamp(0.0, 9.0) as usize;
     let text = format!("{:.decimals$}", value.abs());
     let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
-    let whole = whole
-        .parse()
-        .map_or_else(|_| whole.into(), layout::grouped_count);
+    let grouped = whole.parse().map(layout::grouped_count);
+    let whole = grouped.unwrap_or_else(|_| whole.into());
     let sign = if value < 0.0 { "−" } else { "" };
-    match rest {
-        "" => format!("{sign}{whole}"),
-        rest => format!("{sign}{whole}.{rest}"),
-    }
+    let point = if rest.is_empty() { "" } else { "." };
+    format!("{sign}{whole}{point}{rest}")
 }
 
 /// By powers of two, whole ones at the ends.

@@ -47,29 +47,23 @@ pub fn chart_svg(chart: &Chart, look: ChartStyle) -> String {
         Plot::Timeline(t) => ("chart-timeline", lanes::draw_lanes(&mut body, t, top)),
     };
     let mut bottom = drawn.bottom;
-    for line in drawn
-        .remarks
-        .iter()
-        .flat_map(|sentence| wrap_lines(sentence, 11.0, WIDTH - 2.0 * SIDE, 4))
-    {
+    let wrapped = |sentence: &String| wrap_lines(sentence, 11.0, WIDTH - 2.0 * SIDE, 4);
+    for line in drawn.remarks.iter().flat_map(wrapped) {
         bottom += 16.0;
         body.draw_words((SIDE, bottom), 11.0, Anchor::Start, Ink::Muted, &line);
     }
     let title = harmless_text(&chart.title);
     let simulated = chart.simulated.then_some("Simulated engine or device.");
     let note = chart.note.as_deref().map(harmless_text);
-    let description: Vec<&str> = [Some(drawn.description.as_str()), simulated, note.as_deref()]
+    let sentences = [Some(drawn.description.as_str()), simulated, note.as_deref()];
+    let sentences = sentences
         .into_iter()
         .flatten()
-        .filter(|sentence| !sentence.is_empty())
-        .collect();
+        .filter(|text| !text.is_empty());
+    let description: Vec<&str> = sentences.collect();
     let mut sheet = SvgWriter::new(look, id);
-    sheet.write_sheet(
-        class,
-        (WIDTH, bottom + 14.0),
-        &title,
-        &description.join(" "),
-    );
+    let description = description.join(" ");
+    sheet.write_sheet(class, (WIDTH, bottom + 14.0), (&title, &description));
     sheet.write_raw(&body.into_text());
     sheet.write_raw("</svg>\n");
     sheet.into_text()
@@ -127,8 +121,7 @@ fn draw_heading(pen: &mut SvgWriter, chart: &Chart) -> f64 {
     }
     pen.close_group();
     bottom = bottom.max(28.0);
-    let note = chart.note.as_deref().map(harmless_text);
-    let note = note.unwrap_or_default();
+    let note = harmless_text(chart.note.as_deref().unwrap_or_default());
     for line in wrap_lines(&note, NOTE, WIDTH - 2.0 * SIDE, 3) {
         bottom += 17.0;
         pen.draw_words((SIDE, bottom), NOTE, Anchor::Start, Ink::Muted, &line);

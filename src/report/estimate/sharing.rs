@@ -1,8 +1,9 @@
 //! Several models on the same GPUs, as a chapter of an estimate: who starts when, with what, and what is left.
 
+use super::unknown_cell;
 use crate::engine::facts::Severity;
 use crate::estimate::question::Risk;
-use crate::report::content::{AnswerState, Chapter, ContentBlock, TableCell, note_block};
+use crate::report::content::{AnswerState, Chapter, ContentBlock, note_block};
 use crate::report::figures::estimate_cell;
 use crate::report::layout::{counted_noun, grouped_count};
 use crate::report::tables::TableBuilder;
@@ -98,9 +99,8 @@ pub(super) fn verdict_of_sharing(shared: &SharedGpus) -> (AnswerState, String) {
         1 => ("It".to_owned(), ("fits", "does not fit")),
         n => (format!("These {n} models"), ("fit", "do not fit")),
     };
-    let left = shared
-        .left()
-        .map_or(String::new(), |left| format!("; {left}"));
+    let left = shared.left();
+    let left = left.map_or(String::new(), |left| format!("; {left}"));
     let in_turn = match (count, shared.any_order) {
         (1, _) => String::new(),
         _ if shared.are_apart() => ", each on a GPU of its own".to_owned(),
@@ -112,88 +112,67 @@ pub(super) fn verdict_of_sharing(shared: &SharedGpus) -> (AnswerState, String) {
     };
     let unfit = |fits: Option<bool>| shared.models().find(|t| t.fits == fits);
     let because = |tenant: &SharedTenant| {
-        let reason = tenant
-            .reason
-            .as_deref()
-            .unwrap_or("what it needs is not known");
-        format!("`{}`: {reason}", tenant.name)
+        let reason = (tenant.reason.as_deref()).unwrap_or("what it needs is not known");
+        format!(": `{}`: {reason}", tenant.name)
     };
-    let state = match shared.risk {
-        Some(Risk::Low) => AnswerState::Safe,
-        Some(Risk::High) => AnswerState::Critical,
-        _ => AnswerState::Tight,
+    let state = match (shared.fits_as_asked, shared.fits) {
+        (Some(true), _) => match shared.risk {
+            Some(Risk::Low) => AnswerState::Safe,
+            Some(Risk::High) => AnswerState::Critical,
+            _ => AnswerState::Tight,
+        },
+        (_, Some(_)) => AnswerState::Failed,
+        (_, None) => AnswerState::Unknown,
     };
-    match (shared.fits_as_asked, shared.fits) {
-        (Some(true), _) if state == AnswerState::Critical => (
-            state,
-            format!(
-                "{all} may not fit: at the upper end of its bands one of them runs out of memory{left}"
-            ),
+    let (fit, unfit_word) = fit;
+    let verdict = match (shared.fits_as_asked, shared.fits) {
+        (Some(true), _) if state == AnswerState::Critical => format!(
+            "{all} may not fit: at the upper end of its bands one of them runs out of memory{left}"
         ),
-        (Some(true), _) => (
-            state,
-            format!("{all} {} as asked for{in_turn}{left}", fit.0),
-        ),
-        (_, Some(true)) => (
-            AnswerState::Failed,
-            format!(
-                "{all} {} as asked for, but {} with the settings below{in_turn}{left}",
-                fit.1, fit.0
-            ),
+        (Some(true), _) => format!("{all} {fit} as asked for{in_turn}{left}"),
+        (_, Some(true)) => format!(
+            "{all} {unfit_word} as asked for, but {fit} with the settings below{in_turn}{left}"
         ),
         (_, Some(false)) => {
-            let why = unfit(Some(false)).map_or(String::new(), |t| format!(": {}", because(t)));
-            (AnswerState::Failed, format!("{all} {}{why}", fit.1))
+            let why = unfit(Some(false)).map_or(String::new(), because);
+            format!("{all} {unfit_word}{why}")
         }
         (_, None) => {
             let least_known = shared.models().find(|t| t.takes_bytes.is_none());
             let why = least_known.or_else(|| unfit(None));
-            let why = why.map_or(String::new(), |t| format!(": {}", because(t)));
-            (
-                AnswerState::Unknown,
-                format!(
-                    "Unknown whether {} {}{why}{left}",
-                    all.to_lowercase(),
-                    fit.0
-                ),
-            )
+            let why = why.map_or(String::new(), because);
+            format!("Unknown whether {} {fit}{why}{left}", all.to_lowercase())
         }
-    }
+    };
+    (state, verdict)
 }
 
 /// The table of them.
 pub(super) fn shared_chapter(shared: &SharedGpus) -> Chapter {
-    let unknown = || TableCell::text_cell("unknown");
     let several = shared.gpus.len() > 1;
     let mut rows = TableBuilder::of_items(&shared.tenants)
         .words("starts", "name", |t| &t.name)
         .figures("GiB", "gib", |t| {
-            t.takes_bytes.map_or_else(unknown, estimate_cell)
+            t.takes_bytes.map_or_else(unknown_cell, estimate_cell)
         });
     if several {
         rows = rows.words("GPUs", "gpus", |t| t.gpus.join(","));
     }
     let table = rows
         .words("holds", "holds", |t| {
-            match (t.concurrency, t.max_model_len) {
-                (Some(n), Some(longest)) => format!(
-                    "{} of {} tokens",
-                    counted_noun(n.max(0.0) as usize, "request"),
-                    grouped_count(longest)
-                ),
-                _ => String::new(),
-            }
+            let both = t.concurrency.zip(t.max_model_len);
+            both.map_or(String::new(), |(n, longest)| {
+                let requests = counted_noun(n.max(0.0) as usize, "request");
+                format!("{requests} of {} tokens", grouped_count(longest))
+            })
         })
-        .words("needs", "setting", |t| {
-            t.setting.clone().unwrap_or_default()
-        })
+        .known_words("needs", "setting", |t| t.setting.as_deref())
         .grid_of_rows("shared", "");
     let mut blocks: Vec<ContentBlock> = table.map(ContentBlock::Table).into_iter().collect();
     if several {
         let left = |gpu: &SharedGpu| {
-            let left = gpu
-                .left_bytes
-                .map_or("an unknown amount".to_owned(), |b| Bytes(b).to_string());
+            let left = gpu.left_bytes.map(|b| Bytes(b).to_string());
+            let left = left.unwrap_or_else(|| "an unknown amount".to_owned());
             format!("GPU {}: {left} of {}", gpu.gpu, Bytes(gpu.total_bytes))
         };
         let all: Vec<String> = shared.gpus.iter().map(left).collect();
@@ -204,14 +183,10 @@ pub(super) fn shared_chapter(shared: &SharedGpus) -> Chapter {
         let text = "Start each when the one before it serves: an engine that starts measures what is free.";
         blocks.push(ContentBlock::Text(text.into()));
     }
-    let caches = shared
-        .models()
-        .filter_map(|t| Some((t, t.cache_setting.as_ref()?)));
-    blocks.extend(caches.map(|(t, setting)| {
-        ContentBlock::Text(format!(
-            "{setting} beside it fixes the cache of `{}`.",
-            t.name
-        ))
+    blocks.extend(shared.models().filter_map(|t| {
+        let (setting, name) = (t.cache_setting.as_ref()?, &t.name);
+        let text = format!("{setting} beside it fixes the cache of `{name}`.");
+        Some(ContentBlock::Text(text))
     }));
     blocks.extend(shared.tenants.iter().filter_map(|t| {
         let text = format!("{}: {}", t.name, t.reason.as_ref()?);

@@ -2,27 +2,25 @@
 //! pictures.
 
 use crate::report::chart::front::is_on_front;
-use crate::report::chart::{Bars, Chart, ChartAxis, ChartTimeline, Curves, Heat, Plot};
-use crate::report::content::{Grid, TableCell, TableColumn, number_column, text_column};
+use crate::report::chart::{
+    Bars, Chart, ChartAxis, ChartTimeline, Curves, Dot, Heat, Plot, Segment, Square,
+};
+use crate::report::content::{Grid, TableCell};
 use crate::report::figures::count_cell;
 use crate::report::layout::{format_figure, grouped_count, with_unit};
 use crate::report::tables::TableBuilder;
 
 /// The tables with the figures of a chart; none of a waterfall, for the table beside it has them.
 pub fn of_chart(chart: &Chart) -> Vec<Grid> {
+    let (id, title) = (format!("{}-figures", chart.id), &chart.title);
     let grid = match &chart.plot {
-        Plot::Bars(bars) if bars.is_waterfall() => return Vec::new(),
-        Plot::Bars(bars) => of_bars(bars),
-        Plot::Curves(curves) => of_curves(curves),
-        Plot::Heat(heat) => of_heat(heat),
+        Plot::Bars(bars) if bars.is_waterfall() => None,
+        Plot::Bars(bars) => of_bars(bars).grid_of_rows(id, title),
+        Plot::Curves(curves) => (of_curves(curves).grid_of_rows(id, title)).map(drop_empty_columns),
+        Plot::Heat(heat) => of_heat(heat).grid_of_rows(id, title),
         Plot::Timeline(timeline) => return of_timeline(chart, timeline),
     };
-    let named = Grid {
-        id: format!("{}-figures", chart.id),
-        caption: chart.title.clone(),
-        ..grid
-    };
-    [named].into_iter().filter(|g| !g.rows.is_empty()).collect()
+    grid.into_iter().collect()
 }
 
 /// What a timeline shows in few lines: its lanes, then its phases and events in order of time.
@@ -71,146 +69,106 @@ fn of_timeline(chart: &Chart, timeline: &ChartTimeline) -> Vec<Grid> {
     lanes.into_iter().chain(moments).collect()
 }
 
-fn of_bars(bars: &Bars) -> Grid {
+fn of_bars(bars: &Bars) -> TableBuilder<(&str, &str, f64, Option<&Segment>)> {
     let head = with_unit("value", &bars.axis.unit);
-    let mut rows = Vec::new();
-    for bar in &bars.bars {
-        for segment in &bar.segments {
-            let part = bars.parts.get(segment.part).map_or("", |p| &p.label);
-            let mut cell = value_cell(Some(segment.value), "");
-            cell.source = segment.source;
-            let confidence = segment.confidence.clone().unwrap_or_default();
-            rows.push(vec![
-                TableCell::text_cell(&bar.label),
-                TableCell::text_cell(part),
-                cell,
-                TableCell::text_cell(confidence),
-            ]);
-        }
-        if let Some((limit, words)) = &bar.limit {
-            let cell = value_cell(Some(*limit), "");
-            rows.push(vec![
-                TableCell::text_cell(&bar.label),
-                TableCell::text_cell(words),
-                cell,
-                TableCell::default(),
-            ]);
-        }
-    }
-    Grid {
-        columns: columns(&[
-            ("", false),
-            ("part", false),
-            (&head, true),
-            ("confidence", false),
-        ]),
-        rows,
-        ..Grid::default()
-    }
+    let rows = bars.bars.iter().flat_map(|bar| {
+        let segments = bar.segments.iter().map(|segment| {
+            let part = bars.parts.get(segment.part);
+            let part = part.map_or("", |p| p.label.as_str());
+            (bar.label.as_str(), part, segment.value, Some(segment))
+        });
+        let limit = bar.limit.iter();
+        segments
+            .chain(limit.map(|(limit, words)| (bar.label.as_str(), words.as_str(), *limit, None)))
+    });
+    TableBuilder::of_items(rows)
+        .words("", "", |(bar, ..)| bar)
+        .words("part", "part", |(_, part, ..)| part)
+        .figures(&head, &head, |(.., value, segment)| TableCell {
+            source: segment.and_then(|s| s.source),
+            ..value_cell(Some(value), "")
+        })
+        .known_words("confidence", "confidence", |(.., segment)| {
+            segment.and_then(|s| s.confidence.as_deref())
+        })
 }
 
-fn of_curves(curves: &Curves) -> Grid {
-    let mut rows = Vec::new();
-    for curve in &curves.curves {
+/// A row for each point and for each level, which has a height alone.
+fn of_curves(curves: &Curves) -> TableBuilder<(&str, Option<&Dot>, Option<f64>)> {
+    let points = curves.curves.iter().flat_map(|curve| {
         // A vertical line marks a place; the heights of its ends are no figures.
         let (points, is_mark) = match curve.points.as_slice() {
             [low, high] if low.x == high.x && low.label.is_none() => (&curve.points[..1], true),
             points => (points, false),
         };
-        for dot in points {
-            rows.push(vec![
-                TableCell::text_cell(&curve.label),
-                axis_cell(&curves.x, dot.x),
-                if is_mark {
-                    TableCell::default()
-                } else {
-                    axis_cell(&curves.y, dot.y)
-                },
-                value_cell(dot.range.map(|r| r.0), "no spread was measured"),
-                value_cell(dot.range.map(|r| r.1), "no spread was measured"),
-                TableCell::text_cell(dot.label.clone().unwrap_or_default()),
-                TableCell::text_cell(if is_on_front(&curves.front, dot) {
-                    "yes"
-                } else {
-                    ""
-                }),
-            ]);
-        }
-    }
-    for (level, words) in &curves.levels {
-        let mut row = vec![
-            TableCell::text_cell(words),
-            TableCell::default(),
-            value_cell(Some(*level), ""),
-        ];
-        row.resize(7, TableCell::default());
-        rows.push(row);
-    }
-    let mut grid = Grid {
-        columns: columns(&[
-            ("", false),
-            (&with_unit(&curves.x.title, &curves.x.unit), true),
-            (&with_unit(&curves.y.title, &curves.y.unit), true),
-            ("lowest", true),
-            ("highest", true),
-            (
-                if curves.front.is_empty() {
-                    "run"
-                } else {
-                    "load"
-                },
-                false,
-            ),
-            ("on the Pareto front", false),
-        ]),
-        rows,
-        ..Grid::default()
+        let height = move |dot: &Dot| Some(dot.y).filter(|_| !is_mark);
+        (points.iter()).map(move |dot| (curve.label.as_str(), Some(dot), height(dot)))
+    });
+    let levels = curves.levels.iter();
+    let levels = levels.map(|(level, words)| (words.as_str(), None, Some(*level)));
+    let range = |dot: Option<&Dot>, pick: fn((f64, f64)) -> f64| {
+        let cell = |dot: &Dot| value_cell(dot.range.map(pick), "no spread was measured");
+        dot.map(cell).unwrap_or_default()
     };
-    // Columns that nothing fills say nothing.
+    let across = with_unit(&curves.x.title, &curves.x.unit);
+    let up = with_unit(&curves.y.title, &curves.y.unit);
+    let names = if curves.front.is_empty() {
+        "run"
+    } else {
+        "load"
+    };
+    let front = "on the Pareto front";
+    TableBuilder::of_items(points.chain(levels))
+        .words("", "", |(label, ..)| label)
+        .figures(&across, &across, |(_, dot, _)| {
+            let cell = dot.map(|dot| axis_cell(&curves.x, dot.x));
+            cell.unwrap_or_default()
+        })
+        .figures(&up, &up, |(_, dot, height)| match (dot, height) {
+            (Some(_), Some(height)) => axis_cell(&curves.y, height),
+            (None, Some(level)) => value_cell(Some(level), ""),
+            (_, None) => TableCell::default(),
+        })
+        .figures("lowest", "lowest", |(_, dot, _)| range(dot, |r| r.0))
+        .figures("highest", "highest", |(_, dot, _)| range(dot, |r| r.1))
+        .known_words(names, names, |(_, dot, _)| {
+            dot.and_then(|d| d.label.as_deref())
+        })
+        .known_words(front, front, |(_, dot, _)| {
+            dot.filter(|d| is_on_front(&curves.front, d)).map(|_| "yes")
+        })
+}
+
+/// Columns behind the values of both axes that nothing fills say nothing.
+fn drop_empty_columns(mut grid: Grid) -> Grid {
     for column in (3..grid.columns.len()).rev() {
         if grid.rows.iter().all(|row| row[column].text.is_empty()) {
             grid.columns.remove(column);
-            grid.rows
-                .iter_mut()
-                .for_each(|row| drop(row.remove(column)));
+            (grid.rows.iter_mut()).for_each(|row| drop(row.remove(column)));
         }
     }
     grid
 }
 
-fn of_heat(heat: &Heat) -> Grid {
-    let ChartAxis { title, unit, .. } = &heat.figure;
-    let corner = format!(
-        "{} by {} and {}",
-        with_unit(title, unit),
-        heat.y.0,
-        heat.x.0
-    );
-    let mut heads = vec![TableColumn {
-        title: corner,
-        ..TableColumn::default()
-    }];
-    heads.extend(heat.x.1.iter().map(|word| number_column(word, word)));
-    let rows = heat.squares.iter().enumerate().map(|(i, squares)| {
-        let label = heat.y.1.get(i).map_or("", String::as_str);
-        let cells = squares.iter().map(|square| match square.value {
-            Some(v) if square.text.is_empty() => value_cell(Some(v), ""),
-            Some(v) => TableCell::number_cell(v, &square.text),
-            None if square.text.is_empty() => TableCell::missing_cell("not asked for"),
-            None => TableCell::text_cell(&square.text),
-        });
-        let mut row: Vec<TableCell> = std::iter::once(TableCell::text_cell(label))
-            .chain(cells)
-            .collect();
-        row.resize(heads.len(), TableCell::missing_cell("not asked for"));
-        row
-    });
-    let rows = rows.collect();
-    Grid {
-        columns: heads,
-        rows,
-        ..Grid::default()
-    }
+fn of_heat(heat: &Heat) -> TableBuilder<(&str, &[Square])> {
+    let figure = with_unit(&heat.figure.title, &heat.figure.unit);
+    let corner = format!("{figure} by {} and {}", heat.y.0, heat.x.0);
+    let names = heat.y.1.iter().map(String::as_str);
+    let rows = (names.chain(std::iter::repeat(""))).zip(heat.squares.iter().map(Vec::as_slice));
+    let table = TableBuilder::of_items(rows).words(&corner, "", |(name, _)| name);
+    (heat.x.1.iter().enumerate()).fold(table, |table, (n, word)| {
+        table.figures(word, word, |(_, squares)| {
+            let Some(Square { value, text }) = squares.get(n) else {
+                return TableCell::missing_cell("not asked for");
+            };
+            match value {
+                Some(v) if text.is_empty() => value_cell(Some(*v), ""),
+                Some(v) => TableCell::number_cell(*v, text),
+                None if text.is_empty() => TableCell::missing_cell("not asked for"),
+                None => TableCell::text_cell(text),
+            }
+        })
+    })
 }
 
 /// A value of an axis: a count has no decimals.
@@ -227,15 +185,4 @@ fn value_cell(value: Option<f64>, why: &str) -> TableCell {
         Some(v) => TableCell::number_cell(v, format_figure(v)),
         None => TableCell::missing_cell(why),
     }
-}
-
-fn columns(heads: &[(&str, bool)]) -> Vec<TableColumn> {
-    let column = |&(title, numeric): &(&str, bool)| {
-        if numeric {
-            number_column(title, title)
-        } else {
-            text_column(title, title)
-        }
-    };
-    heads.iter().map(column).collect()
 }

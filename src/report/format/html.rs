@@ -11,6 +11,7 @@ mod table;
 use super::words::UsedNames;
 use crate::report::chart::palette;
 use crate::report::content::{FigureSource, Report};
+use crate::wording::count_noun;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use markup::Markup;
@@ -26,10 +27,7 @@ const SCRIPT: &str = concat!(
 
 /// The colours of drawings, and the page's own.
 static STYLE: LazyLock<String> = LazyLock::new(|| {
-    let (light, dark) = (
-        palette::colour_properties(false),
-        palette::colour_properties(true),
-    );
+    let [light, dark] = [false, true].map(palette::colour_properties);
     format!(
         ":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ \
          :root:not([data-theme=\"light\"]) {{ {dark} }} }}\n\
@@ -46,11 +44,8 @@ pub(super) fn page(report: &Report) -> String {
     for own in ["answer", "report-body", "report-drawer", "sources"] {
         names.take_name(own);
     }
-    let ids: Vec<String> = report
-        .chapters
-        .iter()
-        .map(|c| names.take_name(&c.id))
-        .collect();
+    let ids = report.chapters.iter().map(|c| names.take_name(&c.id));
+    let ids: Vec<String> = ids.collect();
     write_head(&mut html, &report.title);
     html.write_raw("<body>\n<a class=\"skip\" href=\"#report-body\">Skip to the report</a>\n");
     masthead(&mut html, report);
@@ -72,10 +67,10 @@ pub(super) fn page(report: &Report) -> String {
     write_sources(&mut html, report);
     html.write_raw("</main>\n</div>\n");
     html.write_raw("<footer><p>Written by plimsoll. GiB is 2<sup>30</sup> bytes. — is not known.</p></footer>\n");
-    html.write_raw(
+    html.write_raw(concat!(
         "<dialog id=\"report-drawer\" aria-labelledby=\"report-drawer-title\"></dialog>\n",
-    );
-    html.write_raw("<div class=\"tip\" role=\"tooltip\" hidden></div>\n<script>");
+        "<div class=\"tip\" role=\"tooltip\" hidden></div>\n<script>"
+    ));
     html.write_raw(SCRIPT)
         .write_raw("</script>\n</body>\n</html>\n");
     html.into_text()
@@ -156,10 +151,7 @@ fn write_sources(html: &mut Markup, report: &Report) {
     html.write_raw(
         "<section id=\"sources\"><h2>Sources</h2>\n<details class=\"sources\"><summary>",
     );
-    let count = match report.sources.len() {
-        1 => "1 figure".to_owned(),
-        n => format!("{n} figures"),
-    };
+    let count = count_noun(report.sources.len(), "figure");
     html.write_text(&format!("Where {count} come from"))
         .write_raw("</summary>\n");
     for (i, source) in report.sources.iter().enumerate() {
@@ -181,20 +173,16 @@ fn one_source(html: &mut Markup, i: usize, source: &FigureSource) {
     }
     html.write_raw("<ol class=\"witnesses\">");
     for witness in &source.witnesses {
-        html.write_raw(if witness.used {
-            "<li class=\"used\"><p><strong>"
+        let (open, close) = if witness.used {
+            ("<li class=\"used\"><p><strong>", " <em>used</em></p>")
         } else {
-            "<li><p><strong>"
-        });
-        html.write_text(&witness.kind).write_raw("</strong>");
+            ("<li><p><strong>", " <em>not used</em></p>")
+        };
+        html.write_element(open, &witness.kind, "</strong>");
         if !witness.value.is_empty() {
             html.write_element(" <span class=\"value\">", &witness.value, "</span>");
         }
-        html.write_raw(if witness.used {
-            " <em>used</em></p>"
-        } else {
-            " <em>not used</em></p>"
-        });
+        html.write_raw(close);
         if !witness.quote.is_empty() {
             html.write_raw("<pre>")
                 .write_listing(&witness.quote)

@@ -38,10 +38,8 @@ const ROWS_OF_WORDS: usize = 20;
 pub(super) fn markdown_text(report: &Report) -> String {
     let mut parts = vec![format!("# {}\n", inert(&report.title))];
     if let Some(what) = &report.simulated {
-        parts.push(format!(
-            "\n> [!IMPORTANT]\n> **Simulated:** {}\n",
-            inert(what)
-        ));
+        let what = inert(what);
+        parts.push(format!("\n> [!IMPORTANT]\n> **Simulated:** {what}\n"));
     }
     if let Some(answer) = &report.answer {
         parts.push(format!("\n{}", answer_markdown(answer)));
@@ -211,11 +209,8 @@ fn answer_markdown(answer: &Answer) -> String {
         text.push_str(&format!(">\n> Headroom unknown: {}.", inert(why)));
     }
     if !answer.figures.is_empty() {
-        let figures: Vec<String> = answer
-            .figures
-            .iter()
-            .map(|f| inert(&figure_text(f)))
-            .collect();
+        let figures = answer.figures.iter().map(|f| inert(&figure_text(f)));
+        let figures: Vec<String> = figures.collect();
         let before = match (&answer.gauge, &answer.no_gauge) {
             (Some(_), _) => "; ",
             (None, Some(_)) => " ",
@@ -251,14 +246,14 @@ fn bounded(parts: Vec<String>, most: usize) -> String {
         }
     }
     if left_out > 0 {
+        let parts_are = if left_out == 1 {
+            "part is"
+        } else {
+            "parts are"
+        };
         text.push_str(&format!(
-            "\n> [!NOTE]\n> {left_out} {} left out: GitHub shows no more. The report in \
-             other formats has all of them.\n",
-            if left_out == 1 {
-                "part is"
-            } else {
-                "parts are"
-            }
+            "\n> [!NOTE]\n> {left_out} {parts_are} left out: GitHub shows no more. The report in \
+             other formats has all of them.\n"
         ));
     }
     text
@@ -306,11 +301,8 @@ fn note_markdown(note: &Note) -> String {
         Severity::Error => "CAUTION",
     };
     let named = note.code.as_ref().map(|c| format!(" ({})", code(c)));
-    let mut text = format!(
-        "> [!{kind}]\n> {}{}\n",
-        paragraph(&note.message),
-        named.unwrap_or_default()
-    );
+    let (message, named) = (paragraph(&note.message), named.unwrap_or_default());
+    let mut text = format!("> [!{kind}]\n> {message}{named}\n");
     if let Some(quote) = note.quote.as_ref().filter(|q| !q.trim().is_empty()) {
         text.push_str(&format!(">\n> {}\n", code(quote)));
     }
@@ -339,10 +331,7 @@ fn folded(summary: &str, inside: &str) -> String {
 fn grid(grid: &Grid, open: usize) -> String {
     let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let mut text = row(grid.columns.iter().map(|c| inert(&c.title)).collect());
-    let rules = grid
-        .columns
-        .iter()
-        .map(|c| if c.numeric { "---:" } else { "---" });
+    let rules = (grid.columns.iter()).map(|c| if c.numeric { "---:" } else { "---" });
     text.push_str(&row(rules.map(str::to_owned).collect()));
     for cells in grid.rows.iter().take(ROWS) {
         text.push_str(&row(cells.iter().map(cell_markdown).collect()));
@@ -378,32 +367,25 @@ fn sources_markdown(report: &Report) -> String {
     let mut text = String::new();
     for source in &report.sources {
         let confidence = source.confidence.as_ref();
-        let sure = confidence.map(|c| format!(", {}", code(c)));
-        text.push_str(&format!(
-            "- {}: {}{}\n",
-            inert(&source.title),
-            inert(&source.value),
-            sure.unwrap_or_default()
-        ));
+        let sure = confidence
+            .map(|c| format!(", {}", code(c)))
+            .unwrap_or_default();
+        let (title, value) = (inert(&source.title), inert(&source.value));
+        text.push_str(&format!("- {title}: {value}{sure}\n"));
         for witness in &source.witnesses {
             let used = if witness.used { "" } else { " (not used)" };
             let place = witness.place.as_ref();
-            text.push_str(&format!(
-                "  - {}{used}: {}{}{}\n",
-                inert(&witness.kind),
-                inert(&witness.value),
-                place.map(|p| format!(", {}", inert(p))).unwrap_or_default(),
-                match witness.quote.trim() {
-                    "" => String::new(),
-                    quote => format!(": {}", code(quote)),
-                }
-            ));
+            let place = place.map(|p| format!(", {}", inert(p))).unwrap_or_default();
+            let quote = match witness.quote.trim() {
+                "" => String::new(),
+                quote => format!(": {}", code(quote)),
+            };
+            let (kind, value) = (inert(&witness.kind), inert(&witness.value));
+            text.push_str(&format!("  - {kind}{used}: {value}{place}{quote}\n"));
         }
     }
-    folded(
-        &format!("Where {} figures come from", report.sources.len()),
-        &text,
-    )
+    let summary = format!("Where {} figures come from", report.sources.len());
+    folded(&summary, &text)
 }
 
 /// A line as code: nothing in it is read as anything else.

@@ -5,12 +5,13 @@ mod csv;
 mod figures;
 pub mod html;
 mod markdown;
-mod pictures;
 pub mod text;
 mod words;
 
 use super::RenderError;
-use super::content::Report;
+use super::chart::png::png;
+use super::chart::svg::{ChartStyle, chart_svg};
+use super::content::{Chapter, ContentBlock, Report};
 
 type RenderFiles = fn(&Report) -> Result<Vec<File>, RenderError>;
 
@@ -63,11 +64,42 @@ pub static ALL: &[ReportFormat] = &[
     ReportFormat::new("md", |r| Ok(single_file(markdown::markdown_text(r)))),
     ReportFormat::new("txt", |r| Ok(single_file(text::file_text(r)))),
     ReportFormat::new("csv", |r| Ok(csv::render_tables(r))),
-    ReportFormat::new("svg", |r| Ok(pictures::render_svg(r))),
-    ReportFormat::new("png", pictures::render_png),
+    ReportFormat::new("svg", |r| Ok(render_svg(r))),
+    ReportFormat::new("png", render_png),
 ];
 
 /// The format called `name`.
 pub fn by_name(name: &str) -> Option<&'static ReportFormat> {
     ALL.iter().find(|format| format.name == name)
+}
+
+/// Every chart and timeline as a file of its own, SVG.
+fn render_svg(report: &Report) -> Vec<File> {
+    let file = |(stem, svg)| File {
+        stem,
+        bytes: String::into_bytes(svg),
+    };
+    chart_pictures(report).map(file).collect()
+}
+
+/// The same as PNG.
+fn render_png(report: &Report) -> Result<Vec<File>, RenderError> {
+    let file = |(stem, svg): (String, String)| {
+        let bytes = png(&svg).map_err(|e| RenderError {
+            format: "png",
+            source: e.into(),
+        })?;
+        Ok(File { stem, bytes })
+    };
+    chart_pictures(report).map(file).collect()
+}
+
+/// The id of each picture of a report, and the picture as SVG.
+fn chart_pictures(report: &Report) -> impl Iterator<Item = (String, String)> {
+    let style = ChartStyle::Standalone;
+    let blocks = report.chapters.iter().flat_map(Chapter::all_blocks);
+    blocks.filter_map(move |block| match block {
+        ContentBlock::Chart(c) => Some((c.id.clone(), chart_svg(c, style))),
+        _ => None,
+    })
 }

@@ -78,8 +78,8 @@ impl PageWriter {
         self.page.write_styled(Style::new().bold(), &title);
         if let Some(what) = &report.simulated {
             let what = format!("SIMULATED: {}", words::one_line(what));
-            self.page
-                .write_styled(AnsiColor::Yellow.on_default().bold(), &what);
+            let style = AnsiColor::Yellow.on_default().bold();
+            self.page.write_styled(style, &what);
         }
         if self.detail == PageDetail::Essential {
             return;
@@ -124,17 +124,11 @@ impl PageWriter {
         let words = gauge_words(gauge);
         let width = self.options.width;
         let room = width.saturating_sub(text_width(&words) + INDENT + 1);
-        let beside = room >= 10;
-        let cells = if beside {
-            room.min(40)
+        if room >= 10 {
+            let bar = self.gauge_cells(gauge, room.min(40));
+            self.page.write_rendered(&[format!("  {bar} {words}")]);
         } else {
-            width.saturating_sub(INDENT).clamp(10, 40)
-        };
-        let bar = self.gauge_cells(gauge, cells);
-        if beside {
-            let line = format!("  {bar} {words}");
-            self.page.write_rendered(&[line]);
-        } else {
+            let bar = self.gauge_cells(gauge, width.saturating_sub(INDENT).clamp(10, 40));
             self.page.write_rendered(&[format!("  {bar}")]);
             self.write_text(&words);
         }
@@ -268,10 +262,8 @@ impl PageWriter {
             self.write_text(&format!("and {more} more rows"));
         }
         if !left_out.is_empty() {
-            self.write_text(&format!(
-                "A wider terminal also shows: {}.",
-                left_out.join("; ")
-            ));
+            let more = left_out.join("; ");
+            self.write_text(&format!("A wider terminal also shows: {more}."));
         }
         for (why, columns) in missing_reasons(grid) {
             self.write_text(&format!("— {columns}: {why}"));
@@ -304,11 +296,8 @@ impl PageWriter {
         let bar_after = |n: usize| bars && grid.columns[n].is_share;
         let least = |n: usize| {
             let bar = if bar_after(n) { BAR + 2 } else { 0 };
-            if grid.columns[n].numeric {
-                widths[n] + bar
-            } else {
-                widths[n].min(WORDS)
-            }
+            let is_numeric = grid.columns[n].numeric;
+            widths[n].min(if is_numeric { usize::MAX } else { WORDS }) + bar
         };
         let least_of = |shown: &[usize]| {
             let cells: usize = shown.iter().map(|n| least(*n) + 2).sum();
@@ -316,30 +305,21 @@ impl PageWriter {
         };
         let mut shown = order.to_vec();
         let mut options = self.options;
-        match self.detail {
-            PageDetail::Essential => {
-                while shown.len() > 2 && least_of(&shown) > options.width {
-                    shown.pop();
-                }
-            }
-            PageDetail::Full if least_of(&shown) > options.width => {
-                options.width = usize::MAX;
-            }
-            PageDetail::Full => {}
+        let is_file = self.detail == PageDetail::Full;
+        while !is_file && shown.len() > 2 && least_of(&shown) > options.width {
+            shown.pop();
+        }
+        if is_file && least_of(&shown) > options.width {
+            options.width = usize::MAX;
         }
         let columns = shown.iter().flat_map(|n| {
             let column = &grid.columns[*n];
-            let (align, fit) = if column.numeric {
-                (
-                    Align::Right,
-                    if wraps {
-                        ColumnFit::WrapHead
-                    } else {
-                        ColumnFit::Whole
-                    },
-                )
-            } else {
+            let (align, fit) = if !column.numeric {
                 (Align::Left, ColumnFit::Wrap)
+            } else if wraps {
+                (Align::Right, ColumnFit::WrapHead)
+            } else {
+                (Align::Right, ColumnFit::Whole)
             };
             let head = (words::one_line(&column.title).into(), align, fit);
             let bar = bar_after(*n).then(|| ("".into(), Align::Left, ColumnFit::Whole));
@@ -368,8 +348,7 @@ impl PageWriter {
         }
         self.page.write_title("SOURCES");
         for source in &report.sources {
-            let confidence = source.confidence.as_ref();
-            let sure = confidence.map(|c| format!(", {c}"));
+            let sure = source.confidence.as_ref().map(|c| format!(", {c}"));
             let sure = sure.unwrap_or_default();
             self.write_text(&format!("{}: {}{sure}", source.title, source.value));
             for witness in &source.witnesses {
@@ -419,12 +398,8 @@ pub(super) fn gauge_words(gauge: &MemoryGauge) -> String {
     let total = Bytes(gauge.total_bytes);
     let over = (gauge.used_bytes > gauge.total_bytes).then(|| gauge.describe_rest());
     let over = over.map_or(String::new(), |over| format!(", {over}"));
-    let text = format!(
-        "{:.0} % of {total}{over}, {}",
-        gauge.used_percent(),
-        gauge.label
-    );
-    words::one_line(&text)
+    let (percent, label) = (gauge.used_percent(), &gauge.label);
+    words::one_line(&format!("{percent:.0} % of {total}{over}, {label}"))
 }
 
 /// `Model weights 14.96 GiB`.
@@ -458,8 +433,7 @@ pub(super) fn missing_reasons(grid: &Grid) -> BTreeMap<String, String> {
                 continue;
             };
             let cells = reasons.entry(words::one_line(why)).or_default();
-            let title = words::one_line(&column.title);
-            cells.push((n, title));
+            cells.push((n, words::one_line(&column.title)));
         }
     }
     let name_of = |n: usize| {

@@ -119,12 +119,9 @@ fn of_row<T: ToString>(outcome: &CellOutcome, pick: fn(&CellRow) -> Option<T>) -
 
 /// The setting of this name.
 fn setting(outcome: &CellOutcome, name: &str) -> String {
-    let mut settings = outcome.cell.server.settings.named().into_iter();
-    figure_cell(
-        settings
-            .find(|(own, _)| *own == name)
-            .map(|(_, value)| value),
-    )
+    let settings = outcome.cell.server.settings.named();
+    let mut named = settings.into_iter().filter(|(own, _)| *own == name);
+    figure_cell(named.next().map(|(_, value)| value))
 }
 
 /// The figure that the report's table has under this key.

@@ -34,25 +34,18 @@ pub fn plan_report(plan: &SweepPlan, forecast: &Forecast, every_cell: bool) -> R
         }
         chapters.push(chapter);
     }
-    if let (Some(more), Some(last)) = (
-        more_text(plan.groups.len(), shown, "group"),
-        chapters.last_mut(),
-    ) {
-        last.blocks.push(ContentBlock::Text(more));
+    let more = more_text(plan.groups.len(), shown, "group");
+    if let Some(last) = chapters.last_mut() {
+        last.blocks.extend(more.map(ContentBlock::Text));
     }
     let skipped = skipped(plan);
     let mut lines: Vec<String> = skipped.iter().take(shown).cloned().collect();
     lines.extend(more_text(skipped.len(), shown, "skipped cell"));
     let title = format!("{} skipped", counted_noun(plan.skipped.len(), "cell"));
     chapters.extend(Chapter::of_sentences("skipped", &title, &lines));
-    let part = plan
-        .shard
-        .map_or(String::new(), |s| format!(", part {s} of it"));
-    Report {
-        title: format!("Sweep {}{part}", plan.name),
-        chapters,
-        ..Report::default()
-    }
+    let part = plan.shard.map(|s| format!(", part {s} of it"));
+    let part = part.unwrap_or_default();
+    Report::of_chapters(format!("Sweep {}{part}", plan.name), None, chapters)
 }
 
 /// What is skipped, a sentence for each cell; one for all cells of an engine that does not fit.
@@ -61,19 +54,12 @@ fn skipped(plan: &SweepPlan) -> Vec<String> {
     for skip in &plan.skipped {
         let cell = &skip.cell;
         if skip.cause != RowCause::DoesNotFit {
-            let line = format!(
-                "{}, {}: {}",
-                cell.server.model,
-                cell.describe_load(),
-                skip.why
-            );
-            lines.push((&cell.group, 0, line));
+            let (model, load) = (&cell.server.model, cell.describe_load());
+            lines.push((&cell.group, 0, format!("{model}, {load}: {}", skip.why)));
             continue;
         }
-        match lines
-            .last_mut()
-            .filter(|(g, n, _)| *g == &cell.group && *n > 0)
-        {
+        let last = lines.last_mut();
+        match last.filter(|(g, n, _)| *g == &cell.group && *n > 0) {
             Some((_, cells, _)) => *cells += 1,
             None => {
                 let server = cell.server.redacted();
@@ -88,10 +74,10 @@ fn skipped(plan: &SweepPlan) -> Vec<String> {
     }
     let line = |(_, cells, line): (&GroupId, usize, String)| match cells {
         0 => line,
-        cells => format!(
-            "{line} ({}; --run-anyway runs them)",
-            counted_noun(cells, "cell")
-        ),
+        cells => {
+            let cells = counted_noun(cells, "cell");
+            format!("{line} ({cells}; --run-anyway runs them)")
+        }
     };
     lines.into_iter().map(line).collect()
 }
@@ -107,10 +93,10 @@ fn unknown_fits(plan: &SweepPlan) -> Option<String> {
     whys.sort_unstable();
     whys.dedup();
     (!whys.is_empty()).then(|| {
+        let all = counted_noun(groups, "group");
+        let s = if groups == 1 { "s" } else { "" };
         format!(
-            "Whether {} fit{} is not known: {}.",
-            counted_noun(groups, "group"),
-            if groups == 1 { "s" } else { "" },
+            "Whether {all} fit{s} is not known: {}.",
             first_few(&whys, 2)
         )
     })
@@ -133,11 +119,11 @@ fn head_blocks(plan: &SweepPlan, estimate: &TimeEstimate) -> Vec<ContentBlock> {
     } else {
         "an engine for each group"
     };
+    let cells = counted_noun(plan.planned_cells().count(), "cell");
+    let groups = counted_noun(plan.groups.len(), "group");
+    let starts = counted_noun(plan.engine_starts(), "start");
     let mut sentences = vec![format!(
-        "{} in {}, {engines}: {} of an engine.",
-        counted_noun(plan.planned_cells().count(), "cell"),
-        counted_noun(plan.groups.len(), "group"),
-        counted_noun(plan.engine_starts(), "start")
+        "{cells} in {groups}, {engines}: {starts} of an engine."
     )];
     if plan.groups.is_empty() {
         let empty = match plan.shard {
@@ -152,11 +138,9 @@ fn head_blocks(plan: &SweepPlan, estimate: &TimeEstimate) -> Vec<ContentBlock> {
             1 => "",
             _ => ", one group after the other",
         };
-        sentences.push(format!(
-            "About {}{in_turn} ({}).",
-            format_duration(estimate.seconds),
-            estimate.basis.describe_basis()
-        ));
+        let time = format_duration(estimate.seconds);
+        let basis = estimate.basis.describe_basis();
+        sentences.push(format!("About {time}{in_turn} ({basis})."));
     }
     sentences.into_iter().map(ContentBlock::Text).collect()
 }
@@ -195,22 +179,17 @@ fn axes(cells: &[Cell]) -> String {
         values.dedup();
         (!values.is_empty()).then(|| format!("{name} {}", list_values(&values)))
     };
-    let mut benches: Vec<&str> = Vec::new();
-    for (name, bench) in BenchWord::ALL {
-        if cells.iter().any(|c| c.load.bench == bench) {
-            benches.push(name);
-        }
-    }
+    let is_used = |bench| cells.iter().any(|c| c.load.bench == bench);
+    let benches = BenchWord::ALL
+        .into_iter()
+        .filter(|(_, bench)| is_used(*bench));
+    let benches: Vec<&str> = benches.map(|(name, _)| name).collect();
     let benches = (benches != ["auto"]).then(|| format!("bench {}", benches.join(", ")));
-    let names = cells
-        .first()
-        .map(|c| c.load.named_counts())
-        .unwrap_or_default();
+    let names = cells.first().map(|c| c.load.named_counts());
+    let names = names.unwrap_or_default();
     let counts = names.iter().enumerate().filter_map(|(i, (name, _))| {
-        let mut numbers: Vec<u64> = cells
-            .iter()
-            .filter_map(|c| c.load.named_counts()[i].1)
-            .collect();
+        let numbers = cells.iter().filter_map(|c| c.load.named_counts()[i].1);
+        let mut numbers: Vec<u64> = numbers.collect();
         numbers.sort_unstable();
         numbers.dedup();
         (!numbers.is_empty()).then(|| format!("{name} {}", list_values(&numbers)))
@@ -237,12 +216,10 @@ fn first_few(items: &[String], few: usize) -> String {
 /// Values in order; many are shown by their ends.
 fn list_values<T: ToString>(values: &[T]) -> String {
     match values {
-        [first, .., last] if values.len() > VALUES => format!(
-            "{} to {} ({} values)",
-            first.to_string(),
-            last.to_string(),
-            values.len()
-        ),
+        [first, .., last] if values.len() > VALUES => {
+            let (first, last) = (first.to_string(), last.to_string());
+            format!("{first} to {last} ({} values)", values.len())
+        }
         values => (values.iter().map(T::to_string).collect::<Vec<_>>()).join(", "),
     }
 }

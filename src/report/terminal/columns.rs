@@ -1,6 +1,6 @@
 //! A stretch of time in the columns of a terminal: what was seen in each, lowest and highest.
 
-use crate::report::chart::{Stretch, TimelineLane};
+use crate::report::chart::TimelineLane;
 
 /// Seconds over columns.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,11 +23,8 @@ impl Span {
     /// The same, moments outside at the edges.
     pub fn nearest_column(&self, at_s: f64) -> usize {
         let length = self.to_s - self.from_s;
-        let share = if length > 0.0 {
-            (at_s - self.from_s) / length
-        } else {
-            0.0
-        };
+        let share = (at_s - self.from_s) / length;
+        let share = if length > 0.0 { share } else { 0.0 };
         // NaN is the left edge.
         let column = (share.clamp(0.0, 1.0) * self.columns as f64).floor() as usize;
         column.min(self.columns.saturating_sub(1))
@@ -56,21 +53,17 @@ const HOLE: f64 = 4.0;
 /// level of the one before; where sampling stopped there is nothing.
 pub(super) fn lane_columns(lane: &TimelineLane, span: Span) -> Vec<Option<ColumnRange>> {
     let mut columns: Vec<Option<ColumnRange>> = vec![None; span.columns];
-    for s in lane.stretches.iter().filter(|s| is_known(s)) {
+    for s in lane.stretches.iter().filter(|s| s.is_known()) {
         if s.to_s < span.from_s || s.from_s > span.to_s {
             continue;
         }
         let (first, last) = (span.nearest_column(s.from_s), span.nearest_column(s.to_s));
         for column in columns.iter_mut().take(last + 1).skip(first) {
-            let wider = |old: &ColumnRange| ColumnRange {
-                low: old.low.min(s.low),
-                high: old.high.max(s.high),
-            };
-            let now = ColumnRange {
-                low: s.low,
-                high: s.high,
-            };
-            *column = Some(column.as_ref().map_or(now, wider));
+            let (low, high) = column.map_or((s.low, s.high), |old| (old.low, old.high));
+            *column = Some(ColumnRange {
+                low: low.min(s.low),
+                high: high.max(s.high),
+            });
         }
     }
     let usual = usual_gap(lane);
@@ -80,7 +73,7 @@ pub(super) fn lane_columns(lane: &TimelineLane, span: Span) -> Vec<Option<Column
             continue;
         }
         let hole = after.from_s - before.to_s > usual * HOLE;
-        if hole || !is_known(before) || !is_known(after) {
+        if hole || !before.is_known() || !after.is_known() {
             continue;
         }
         let held = ColumnRange {
@@ -107,11 +100,4 @@ fn usual_gap(lane: &TimelineLane) -> f64 {
     let mut gaps: Vec<f64> = pairs.map(|(a, b)| b.from_s - a.to_s).collect();
     gaps.sort_by(f64::total_cmp);
     crate::profile::stats::quantile_of_sorted(&gaps, 0.5).unwrap_or(0.0)
-}
-
-/// Whether its figures are numbers: a document from elsewhere may hold anything.
-pub(super) fn is_known(s: &Stretch) -> bool {
-    [s.from_s, s.to_s, s.low, s.high]
-        .iter()
-        .all(|v| v.is_finite())
 }

@@ -1,20 +1,19 @@
 //! A timeline in the characters of a terminal: memory of each device over time, phases and events
 //! under it, gauges as small lanes.
 
-mod about;
 mod columns;
 #[cfg(test)]
 mod tests;
 
 use super::chart::{ChartTimeline, TimelineEvent, TimelineLane, TimelinePhase};
 use super::layout::{
-    clean_text, format_duration, format_figure, pad_left_aligned, pad_right_aligned, text_width,
-    truncate_text, unsigned_zero,
+    clean_text, format_duration, format_figure, grouped_count, pad_left_aligned, pad_right_aligned,
+    text_width, truncate_text, unsigned_zero,
 };
-use super::page::TextOptions;
-use super::page::TextPage;
-pub use about::describe_run;
-use columns::{ColumnRange, Span, is_known, lane_columns};
+use super::page::{TextOptions, TextPage};
+use crate::engine::shown_name;
+use crate::profile::Profile;
+use columns::{ColumnRange, Span, lane_columns};
 
 /// What of a timeline is shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -109,12 +108,10 @@ impl Shown {
     fn lane_columns(&self, lane: &TimelineLane) -> Vec<Option<ColumnRange>> {
         let mut columns = lane_columns(lane, self.span);
         if self.until.is_finite() {
-            let last = if self.until < self.span.from_s {
-                0
-            } else {
-                self.span.nearest_column(self.until) + 1
-            };
-            columns.iter_mut().skip(last).for_each(|s| *s = None);
+            let begun = self.until >= self.span.from_s;
+            let last = self.span.nearest_column(self.until) + 1;
+            let shown = if begun { last } else { 0 };
+            columns.iter_mut().skip(shown).for_each(|s| *s = None);
         }
         columns
     }
@@ -133,12 +130,8 @@ impl Shown {
             page.write_line(&format!("{}: nothing was sampled here", lane.label));
             return;
         }
-        page.write_line(&format!(
-            "{}: {} to {}{of} GiB",
-            lane.label,
-            format_gib(lowest),
-            format_gib(highest)
-        ));
+        let (label, low, high) = (&lane.label, format_gib(lowest), format_gib(highest));
+        page.write_line(&format!("{label}: {low} to {high}{of} GiB"));
         // The whole range decides while it is played, or the scale would jump.
         let all = highest_of(lane, highest);
         let top = match lane.capacity {
@@ -152,20 +145,16 @@ impl Shown {
                 _ if row == rows / 2 => format_gib(top * row as f64 / rows as f64),
                 _ => String::new(),
             };
-            let cells: String = columns
-                .iter()
-                .map(|s| self.glyph_at(*s, row, rows, top))
-                .collect();
-            page.write_line(&format!(
-                "{}{}{cells}",
-                pad_right_aligned(&label, SCALE - 1),
-                self.edge()
-            ));
+            let cells = columns.iter().map(|s| self.glyph_at(*s, row, rows, top));
+            self.write_cells(page, &label, cells.collect());
         }
     }
 
-    fn edge(&self) -> &'static str {
-        if self.options.unicode { "┤" } else { "|" }
+    /// A line of a chart behind a figure of its scale.
+    fn write_cells(&self, page: &mut TextPage, label: &str, cells: String) {
+        let edge = if self.options.unicode { "┤" } else { "|" };
+        let label = pad_right_aligned(label, SCALE - 1);
+        page.write_line(&format!("{label}{edge}{cells}"));
     }
 
     /// The character at a row of a column: full up to the lowest, lightly filled up to the highest.
@@ -218,23 +207,18 @@ impl Shown {
                 }
             }
         };
-        let unit = if lane.unit.is_empty() {
-            String::new()
-        } else {
-            format!(" {}", lane.unit)
+        let unit = match lane.unit.as_str() {
+            "" => String::new(),
+            unit => format!(" {unit}"),
         };
         page.write_line("");
-        page.write_line(&format!(
-            "{}: at most {}{unit}",
-            lane.label,
-            format_number(highest)
-        ));
-        let cells: String = columns.iter().map(cell).collect();
-        page.write_line(&format!(
-            "{}{}{cells}",
-            pad_right_aligned(&format_number(top), SCALE - 1),
-            self.edge()
-        ));
+        let (label, most) = (&lane.label, format_number(highest));
+        page.write_line(&format!("{label}: at most {most}{unit}"));
+        self.write_cells(
+            page,
+            &format_number(top),
+            columns.iter().map(cell).collect(),
+        );
     }
 
     /// The seconds under the charts.
@@ -283,17 +267,10 @@ impl Shown {
                 continue;
             };
             let column = column.min(self.span.columns.saturating_sub(number.len()));
-            let taken = line
-                .iter()
-                .skip(column)
-                .take(number.len())
-                .any(|c| *c != ' ');
-            if taken {
-                // Two at one place: the list below has both.
-                put_text(&mut line, column, "*")
-            } else {
-                put_text(&mut line, column, &number)
-            }
+            let mut cells = line.iter().skip(column).take(number.len());
+            let taken = cells.any(|c| *c != ' ');
+            // Two at one place: the list below has both.
+            put_text(&mut line, column, if taken { "*" } else { &number });
         }
         let line: String = line.into_iter().collect();
         page.write_line(&format!("{}{line}", pad_left_aligned("events", SCALE)));
@@ -304,21 +281,15 @@ impl Shown {
         let unicode = self.options.unicode;
         let mut rows: Vec<Vec<char>> = Vec::new();
         let mut order: Vec<&TimelinePhase> = phases.iter().collect();
-        order.sort_by(|a, b| {
-            a.from_s
-                .total_cmp(&b.from_s)
-                .then(b.to_s.total_cmp(&a.to_s))
-        });
+        order.sort_by(|a, b| (a.from_s.total_cmp(&b.from_s)).then(b.to_s.total_cmp(&a.to_s)));
         for phase in order {
             let outside = phase.to_s < self.span.from_s || phase.from_s > self.span.to_s;
             if outside || phase.from_s > self.until {
                 continue;
             }
             let first = self.span.nearest_column(phase.from_s);
-            let last = self
-                .span
-                .nearest_column(phase.to_s.min(self.until))
-                .max(first);
+            let last = self.span.nearest_column(phase.to_s.min(self.until));
+            let last = last.max(first);
             let free = |row: &Vec<char>| row.iter().take(last + 1).skip(first).all(|c| *c == ' ');
             let row = match rows.iter().position(free) {
                 Some(row) => row,
@@ -367,52 +338,27 @@ fn write_event_list(
         page.write_title("Phases");
     }
     for phase in phases {
-        page.write_sentence(
-            2,
-            &format!(
-                "{}: {} s, for {}",
-                phase.label,
-                format_seconds(phase.from_s, 0.1),
-                format_duration(phase.to_s - phase.from_s)
-            ),
-        );
+        let from = format_seconds(phase.from_s, 0.1);
+        let length = format_duration(phase.to_s - phase.from_s);
+        page.write_sentence(2, &format!("{}: {from} s, for {length}", phase.label));
     }
     if !events.is_empty() {
         page.write_title("Events");
     }
     for (i, event) in events.iter().take(LISTED) {
         let bad = if event.bad { " (bad)" } else { "" };
-        page.write_sentence(
-            2,
-            &format!(
-                "{} {} s {}{bad}",
-                i + 1,
-                format_seconds(event.at_s, 0.1),
-                event.label
-            ),
-        );
+        let (n, at, label) = (i + 1, format_seconds(event.at_s, 0.1), &event.label);
+        page.write_sentence(2, &format!("{n} {at} s {label}{bad}"));
     }
-    if events.len() > LISTED {
-        page.write_sentence(
-            2,
-            &format!(
-                "and {} more: --from and --to look into a part",
-                events.len() - LISTED
-            ),
-        );
+    if let Some(more) = events.len().checked_sub(LISTED).filter(|n| *n > 0) {
+        let text = format!("and {more} more: --from and --to look into a part");
+        page.write_sentence(2, &text);
     }
-    let samples: u64 = timeline
-        .lanes
-        .iter()
-        .filter(|l| l.unit == "GiB")
-        .map(|l| l.samples)
-        .sum();
+    let memory = timeline.lanes.iter().filter(|l| l.unit == "GiB");
+    let samples = grouped_count(memory.map(|l| l.samples).sum());
+    let length = format_duration(timeline.range_s.1);
     page.write_line("");
-    let mut text = format!(
-        "{} samples of memory over {}",
-        super::layout::grouped_count(samples),
-        format_duration(timeline.range_s.1)
-    );
+    let mut text = format!("{samples} samples of memory over {length}");
     if let Some(origin) = &timeline.origin {
         text.push_str(&format!(", from {origin}"));
     }
@@ -425,7 +371,7 @@ fn write_event_list(
 
 /// The highest of the whole lane.
 fn highest_of(lane: &TimelineLane, highest_shown: f64) -> f64 {
-    let known = lane.stretches.iter().filter(|s| is_known(s));
+    let known = lane.stretches.iter().filter(|s| s.is_known());
     known.map(|s| s.high).fold(highest_shown, f64::max)
 }
 
@@ -482,4 +428,51 @@ fn above(highest: f64) -> f64 {
     } else {
         1.0
     }
+}
+
+/// Who a run is, of a profile that was read at `name`: labels and values. A recording has no engine and no load.
+pub fn describe_run(name: &str, profile: &Profile) -> Vec<(String, String)> {
+    let mut facts = vec![("run".to_owned(), name.to_owned())];
+    let mut put = |label: &str, value: Option<String>| {
+        if let Some(value) = value.filter(|v| !v.is_empty()) {
+            facts.push((label.to_owned(), value));
+        }
+    };
+    let engine = &profile.engine_metadata;
+    let version = engine.engine_version.as_deref();
+    let version = version.unwrap_or("of unknown version");
+    let name = Some(engine.engine_type.as_str()).filter(|name| !name.is_empty());
+    put("model", profile.model_info.name.clone());
+    put(
+        "engine",
+        name.map(|name| format!("{} {version}", shown_name(name))),
+    );
+    let devices = profile.gpu_info.devices.iter();
+    let devices: Vec<String> = devices.map(|d| format!("{} {}", d.index, d.name)).collect();
+    put("devices", Some(devices.join(", ")));
+    let breakdown = &profile.memory_breakdown;
+    let peak = breakdown
+        .total_measured_gb
+        .filter(|_| !profile.parameters.bench.is_empty());
+    put("peak", peak.map(|gib| format!("{gib:.3} GiB")));
+    let memory = &profile.memory_timeline;
+    let known = [
+        ("lowest", memory.min_gb),
+        ("median", memory.median_gb),
+        ("mean", memory.mean_gb),
+        ("95th percentile", memory.p95_gb),
+        ("highest", memory.max_gb),
+    ];
+    let words = (known.iter()).filter_map(|(word, gib)| Some(format!("{word} {:.3}", (*gib)?)));
+    let words = words.collect::<Vec<_>>().join(", ");
+    let count = grouped_count(memory.num_samples);
+    let samples = format!("{count} of all devices, GiB: {words}");
+    put("samples", Some(samples).filter(|_| !words.is_empty()));
+    let power = memory.extended.as_ref().and_then(|e| e.power.as_ref());
+    let power = power.map(|p| [p.mean_w, p.max_w].map(format_figure));
+    put(
+        "power",
+        power.map(|[mean, most]| format!("mean {mean} W, highest {most} W")),
+    );
+    facts
 }

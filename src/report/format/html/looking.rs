@@ -20,14 +20,8 @@ pub fn timeline_data(
     text: impl Fn(&str) -> String,
 ) -> Value {
     let lanes: Vec<Value> = timeline.lanes.iter().map(|l| lane(l, &text)).collect();
-    let phases = timeline.phases.iter();
-    let phases: Vec<Value> = phases
-        .map(|p| json!([text(&p.label), p.from_s, p.to_s]))
-        .collect();
-    let events = timeline.events.iter();
-    let events: Vec<Value> = events
-        .map(|e| json!([text(&e.label), e.at_s, e.bad]))
-        .collect();
+    let phases = (timeline.phases.iter()).map(|p| json!([text(&p.label), p.from_s, p.to_s]));
+    let events = (timeline.events.iter()).map(|e| json!([text(&e.label), e.at_s, e.bad]));
     json!({
         "range": [timeline.range_s.0, timeline.range_s.1],
         "origin": timeline.origin.as_deref().map(&text),
@@ -36,28 +30,20 @@ pub fn timeline_data(
         "simulated": chart.simulated,
         "tick": 1.0 / TICKS,
         "lanes": lanes,
-        "phases": phases,
-        "events": events,
+        "phases": phases.collect::<Vec<_>>(),
+        "events": events.collect::<Vec<_>>(),
     })
 }
 
 fn lane(lane: &TimelineLane, text: impl Fn(&str) -> String) -> Value {
-    let known = lane.stretches.iter().filter(|s| {
-        [s.from_s, s.to_s, s.low, s.high]
-            .iter()
-            .all(|v| v.is_finite())
-    });
-    let known: Vec<_> = known.collect();
+    let known: Vec<_> = lane.stretches.iter().filter(|s| s.is_known()).collect();
     let largest = known.iter().map(|s| s.low.abs().max(s.high.abs()));
     let quantum = quantum(largest.fold(0.0, f64::max));
     let mut bytes = Vec::with_capacity(known.len() * 6);
     let (mut at, mut low) = (0, 0);
     for stretch in &known {
-        let (from, to) = (ticks(stretch.from_s), ticks(stretch.to_s));
-        let (below, above) = (
-            whole_quanta(stretch.low, quantum),
-            whole_quanta(stretch.high, quantum),
-        );
+        let [from, to] = [stretch.from_s, stretch.to_s].map(|at| (at * TICKS).round() as i64);
+        let [below, above] = [stretch.low, stretch.high].map(|v| (v / quantum).round() as i64);
         for difference in [from - at, to - from, below - low, above - below] {
             put_varint(difference, &mut bytes);
         }
@@ -98,14 +84,6 @@ fn quantum(largest: f64) -> f64 {
         quantum *= 10.0;
     }
     quantum
-}
-
-fn ticks(seconds: f64) -> i64 {
-    (seconds * TICKS).round() as i64
-}
-
-fn whole_quanta(value: f64, quantum: f64) -> i64 {
-    (value / quantum).round() as i64
 }
 
 fn put_varint(number: i64, bytes: &mut Vec<u8>) {
