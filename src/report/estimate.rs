@@ -207,12 +207,11 @@ pub fn estimate_report(page: &EstimatePage, explain: bool) -> Report {
     let facts = facts_block("kv_cache_facts", cache_facts(page));
     chapters.push(Chapter::of_blocks("kv_cache", "KV cache", vec![facts]));
     let formulas = page.terms.iter().map(explain_term).collect();
-    let formulas = Chapter::of_blocks("formulas", "Formulas", formulas);
-    chapters.push(if explain {
-        formulas
-    } else {
-        formulas.as_details()
-    });
+    let mut formulas = Chapter::of_blocks("formulas", "Formulas", formulas);
+    if !explain {
+        formulas.move_to_details();
+    }
+    chapters.push(formulas);
     let warnings = warning_blocks(&page.warnings);
     chapters.extend(Chapter::of_parts("warnings", "To know", warnings, vec![]));
     let gpus = page.gpus.as_ref().map(|g| format!(" on {g}"));
