@@ -17,10 +17,29 @@ pub struct CauseTable {
     pub groups: BTreeMap<String, Vec<String>>,
     /// Marks of the phases of an engine's life.
     pub phases: Vec<PhaseMark>,
+    /// Lines that the rules do not name.
+    pub lines: LineSigns,
     /// Figures that lines contain.
     pub numbers: Vec<String>,
+    /// What those figures are whose names say little without their lines.
+    pub figures: BTreeMap<String, String>,
     /// The causes.
     pub causes: Vec<FailureCause>,
+}
+
+/// Lines that are judged beside the rules; `configs/causes.yaml` explains the fields.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct LineSigns {
+    pub quoting: Vec<String>,
+    pub devices: Vec<String>,
+    pub fatal: Vec<String>,
+    pub ends_all: Vec<String>,
+    pub wrappers: Vec<String>,
+    pub failed_starts: Vec<String>,
+    pub pointers: Vec<String>,
+    pub exceptions: Vec<String>,
 }
 
 /// Marks of one phase.

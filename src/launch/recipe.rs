@@ -14,6 +14,8 @@ pub struct Recipes {
     pub visible_env: Vec<String>,
     /// Variables of PyTorch that move memory.
     pub torch_env: Vec<String>,
+    /// Parts of speculative decoding, each with its flags.
+    pub speculation: Vec<(String, Vec<String>)>,
     /// By engine.
     pub engines: Vec<Recipe>,
 }

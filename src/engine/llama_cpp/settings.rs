@@ -7,80 +7,8 @@ use crate::engine::argv::{Flags, Grammar};
 use std::sync::LazyLock;
 
 /// Its short flags, and switches before which a word may follow that is not theirs.
-static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
-    Grammar::from_table(
-        "switch
-  jinja mlock no_mmap cont_batching embedding embeddings metrics slots verbose cpu_moe kv_unified no_kv_unified
-  no_kv_offload swa_full no_warmup no_mmproj offline no_webui no_repack no_host no_op_offload reranking props
-  reasoning_preserve cache_idle_slots no_cont_batching no_context_shift check_tensors special
-  ui perf direct_io backend_sampling
-alias
-  m model
-  hf hf_repo
-  hfr hf_repo
-  hff hf_file
-  mu model_url
-  dr docker_repo
-  c ctx_size
-  ngl n_gpu_layers
-  gpu_layers n_gpu_layers
-  np parallel
-  b batch_size
-  ub ubatch_size
-  fa flash_attn
-  ctk cache_type_k
-  ctv cache_type_v
-  sm split_mode
-  ts tensor_split
-  mg main_gpu
-  dev device
-  ot override_tensor
-  cmoe cpu_moe
-  ncmoe n_cpu_moe
-  ncffn n_cpu_ffn
-  kvu kv_unified
-  no_kvu no_kv_unified
-  ctxcp ctx_checkpoints
-  swa_checkpoints ctx_checkpoints
-  dio direct_io
-  lm load_mode
-  bs backend_sampling
-  cb cont_batching
-  nocb no_cont_batching
-  rea reasoning
-  l logit_bias
-  nkvo no_kv_offload
-  nr no_repack
-  fitt fit_target
-  fitc fit_ctx
-  cram cache_ram
-  md model_draft
-  hfd hf_repo_draft
-  hfrd hf_repo_draft
-  cd ctx_size_draft
-  ngld n_gpu_layers_draft
-  gpu_layers_draft n_gpu_layers_draft
-  ctkd cache_type_k_draft
-  ctvd cache_type_v_draft
-  devd device_draft
-  mm mmproj
-  mmu mmproj_url
-  hfv hf_repo_v
-  a alias
-  n predict
-  t threads
-  tb threads_batch
-  s seed
-  temperature temp
-  lv log_verbosity
-  to timeout
-  sps slot_prompt_similarity
-  j json_schema
-  e escape
-  v verbose
-",
-    )
-});
+static GRAMMAR: LazyLock<Grammar> =
+    LazyLock::new(|| Grammar::from_table(include_str!("flags.txt")));
 
 /// Flags with secret values, which are never recorded.
 const SECRET: &[&str] = &["api_key", "hf_token"];

@@ -11,15 +11,8 @@ use std::sync::LazyLock;
 static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
     // Long flags that an alias is found by when they are shortened.
     let spelled = ["model_path", "tokenizer_path", "mamba_scheduler_strategy"];
-    let spelled_so = Grammar::from_table(
-        "alias\n  tp tensor_parallel_size\n  tp_size tensor_parallel_size\n  \
-         pp pipeline_parallel_size\n  pp_size pipeline_parallel_size\n  \
-         dp data_parallel_size\n  dp_size data_parallel_size\n  \
-         ep expert_parallel_size\n  ep_size expert_parallel_size\n  \
-         model_path model\n  tokenizer_path tokenizer\n  \
-         mamba_scheduler_strategy mamba_radix_cache_strategy\n",
-    );
-    spelled_so.with_names(flag_names(EngineId::Sglang).chain(spelled))
+    let names = flag_names(EngineId::Sglang).chain(spelled);
+    Grammar::from_table(include_str!("flags.txt")).with_names(names)
 });
 
 /// Flags with secret values, which are never recorded.

@@ -9,24 +9,8 @@ use crate::engine::settings::{name_commonly, variables};
 use std::sync::LazyLock;
 
 /// The flags of `trtllm-serve serve` by what they take, of releases 0.18 to 1.2.
-static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
-    Grammar::from_table(
-        "value
-  tokenizer custom_tokenizer host port backend log_level max_beam_width max_batch_size
-  max_num_tokens max_seq_len tp_size pp_size cp_size ep_size cluster_size gpus_per_node
-  moe_cluster_parallel_size kv_cache_free_gpu_memory_fraction free_gpu_memory_fraction
-  kv_cache_dtype num_postprocess_workers revision hf_revision extra_llm_api_options config
-  reasoning_parser tool_parser metadata_server_config_file server_role otlp_traces_endpoint
-  disagg_cluster_uri chat_template custom_module_dirs served_model_name
-  model_repository http_port grpc_port metrics_port world_size model_repo
-switch
-  trust_remote_code fail_fast_on_attention_window_too_large enable_chunked_prefill
-  enable_attention_dp
-alias
-  m model
-",
-    )
-});
+static GRAMMAR: LazyLock<Grammar> =
+    LazyLock::new(|| Grammar::from_table(include_str!("flags.txt")));
 
 /// Its own names and the common ones.
 const COMMON: &[(&str, &str)] = &[

@@ -9,26 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// The launcher's flags by what they take, of releases 0.9 to 3.3.
-static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
-    Grammar::from_table(
-        "value
-  model_id revision validation_workers sharded num_shard quantize speculate dtype kv_cache_dtype
-  max_concurrent_requests max_best_of max_stop_sequences max_top_n_tokens max_input_tokens
-  max_input_length max_total_tokens waiting_served_ratio max_batch_prefill_tokens
-  max_batch_total_tokens max_waiting_tokens max_batch_size cuda_graphs hostname port
-  prometheus_port shard_uds_path master_addr master_port huggingface_hub_cache
-  weights_cache_override cuda_memory_fraction rope_scaling rope_factor otlp_endpoint
-  otlp_service_name cors_allow_origin api_key watermark_gamma watermark_delta ngrok_authtoken
-  ngrok_edge tokenizer_config_path max_client_batch_size lora_adapters usage_stats payload_limit
-switch
-  trust_remote_code disable_custom_kernels json_output env ngrok enable_cuda_graphs
-  disable_grammar_support enable_prefill_logprobs graceful_termination
-alias
-  p port
-  e env
-",
-    )
-});
+static GRAMMAR: LazyLock<Grammar> =
+    LazyLock::new(|| Grammar::from_table(include_str!("flags.txt")));
 
 /// Flags that affect memory or what is served, read as variables too. Excludes `HOSTNAME`: Docker
 /// sets it to the container's id.
