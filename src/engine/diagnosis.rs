@@ -103,6 +103,7 @@ struct EvidenceLine {
 }
 
 /// Reads evidence line by line and judges it.
+#[derive(Default)]
 pub struct CauseFinder {
     lines: Vec<EvidenceLine>,
     last: Vec<usize>,
@@ -200,7 +201,13 @@ static WORD_LIST: LazyLock<Vec<&str>> = LazyLock::new(|| {
         .map(|sign| causes::longest_part(sign))
         .chain(TABLE.numbers.iter().map(|n| longest_literal(n)))
         .chain(outcomes)
-        .chain(TABLE.lines.exceptions.iter().map(|sign| causes::longest_part(sign)))
+        .chain(
+            TABLE
+                .lines
+                .exceptions
+                .iter()
+                .map(|sign| causes::longest_part(sign)),
+        )
         .chain([MODEL_ARGUMENT, TRACEBACK])
         .filter(|word| word.len() > 2)
         .collect();
@@ -255,11 +262,8 @@ impl CauseFinder {
     /// A finder that knows `facts`.
     pub fn new(facts: CaseFacts) -> CauseFinder {
         CauseFinder {
-            lines: Vec::new(),
-            last: Vec::new(),
-            count: 0,
             facts,
-            engine: AutoParser::new(),
+            ..CauseFinder::default()
         }
     }
 
@@ -632,7 +636,8 @@ impl<'a> Judge<'a> {
             .filter(|line| !is_quiet(line) && (!is_served || is_of_end(line)))
             .find(|line| {
                 let mut named = TABLE.lines.exceptions.iter();
-                let named = named.any(|sign| has_sign(sign, &line.text)) || is_error_record(&line.text);
+                let named =
+                    named.any(|sign| has_sign(sign, &line.text)) || is_error_record(&line.text);
                 named && !points_elsewhere(line) && !has_any(&line.text, &TABLE.lines.pointers)
             });
         let named = exception.filter(|_| !is_served || wrapper.is_some());
@@ -860,8 +865,7 @@ impl<'a> Judge<'a> {
         let here = |at: &usize| self.lives[*at] == life;
         let mut own = (0..self.lines.len()).filter(here);
         own.all(|at| {
-            self.marks[at].is_none()
-                && !has_any(&self.lines[at].text, &TABLE.lines.failed_starts)
+            self.marks[at].is_none() && !has_any(&self.lines[at].text, &TABLE.lines.failed_starts)
         }) || self.served_from[life].is_some()
     }
 

@@ -3,7 +3,7 @@
 use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
-use crate::engine::process::{ServerCommand, image_is, of_process};
+use crate::engine::process::{ServerCommand, image_is, of_image, of_process};
 
 /// Names of its images: `ghcr.io/ggml-org/llama.cpp:server-cuda`.
 const IMAGES: &[&str] = &["llama.cpp", "ik_llama.cpp", "llamacpp", "llama-server"];
@@ -41,9 +41,8 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
     if let Some(server) = server(facts) {
         return Some(Recognition::serving(server.evidence(facts)));
     }
-    let evidence = format!("image `{}` is named after llama.cpp", facts.image);
-    image_is(&facts.image, IMAGES)
-        .then(|| Recognition::present(&evidence, &of_process(&facts.argv)))
+    let named = image_is(&facts.image, IMAGES);
+    of_image(facts, named, "llama.cpp", of_process)
 }
 
 #[cfg(test)]

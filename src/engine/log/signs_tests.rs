@@ -62,9 +62,7 @@ fn every_sign_of_sglang() {
 
 #[test]
 fn every_sign_of_llama_cpp() {
-    let mut signs: Vec<&str> = llama_cpp::log::HEADS.signs().collect();
-    signs.extend(llama_cpp::log::trouble::LACK);
-    signs.extend(llama_cpp::log::WORDS);
+    let signs: Vec<&str> = llama_cpp::log::signs().collect();
     let mut logs: Vec<&str> = LLAMA_CPP.to_vec();
     logs.extend(LLAMA_CPP_TROUBLE);
     all_reach(EngineId::LlamaCpp, &signs, &logs);

@@ -3,7 +3,7 @@
 use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
-use crate::engine::process::{ServerCommand, image_is, of_process};
+use crate::engine::process::{ServerCommand, image_is, of_image, of_process};
 
 const IMAGES: &[&str] = &["ollama"];
 
@@ -23,9 +23,8 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
     if server(facts).is_some() {
         return Some(Recognition::serving("process 1 runs `ollama serve`"));
     }
-    let evidence = format!("image `{}` is named after Ollama", facts.image);
-    image_is(&facts.image, IMAGES)
-        .then(|| Recognition::present(&evidence, &of_process(&facts.argv)))
+    let named = image_is(&facts.image, IMAGES);
+    of_image(facts, named, "Ollama", of_process)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
-use crate::engine::process::{ServerCommand, image_is, is_idle, of_process};
+use crate::engine::process::{ServerCommand, image_is, of_image, of_process, of_variable};
 
 /// Names of its images: `lmsysorg/sglang`, `rocm/sgl-dev`.
 const IMAGES: &[&str] = &["sglang", "sgl-dev"];
@@ -39,16 +39,8 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
         let words = server.command.argv[at.saturating_sub(2)..at].join(" ");
         return Some(Recognition::serving(format!("process 1 runs `{words}`")));
     }
-    let evidence = if image_is(&facts.image, IMAGES) {
-        format!("image `{}` is named after SGLang", facts.image)
-    } else {
-        let name = OWN_ENV.iter().find(|n| facts.env.contains_key(**n))?;
-        if !is_idle(&facts.argv) {
-            return None;
-        }
-        format!("variable `{name}` is SGLang's own")
-    };
-    Some(Recognition::present(&evidence, &of_process(&facts.argv)))
+    of_image(facts, image_is(&facts.image, IMAGES), "SGLang", of_process)
+        .or_else(|| of_variable(facts, OWN_ENV, "SGLang", of_process))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
-use crate::engine::process::{ServerCommand, image_name, is_about, is_idle, not_by_name};
+use crate::engine::process::{ServerCommand, image_name, is_about, is_idle, not_by_name, of_image};
 
 /// Modules and files that are the server.
 const MODULES: &[&str] = &["tensorrt_llm.commands.serve", "tensorrt_llm.serve"];
@@ -68,8 +68,7 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
     }
     let image = &facts.image;
     if image_is_trtllm(image) {
-        let evidence = format!("image `{image}` is named after TensorRT-LLM");
-        return Some(Recognition::present(&evidence, &not_by_name(&facts.argv)));
+        return of_image(facts, true, "TensorRT-LLM", not_by_name);
     }
     // NIM's images run vLLM or TensorRT-LLM inside; the profile's name shows which.
     let profile = facts

@@ -3,7 +3,9 @@
 use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
-use crate::engine::process::{ServerCommand, image_name, is_about, is_idle, not_by_name};
+use crate::engine::process::{
+    ServerCommand, image_name, is_about, not_by_name, of_image, of_variable,
+};
 
 /// Programs that are the server, or start it.
 const PROGRAMS: &[&str] = &[
@@ -44,14 +46,8 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
         let evidence = server.evidence(facts);
         return Some(Recognition { evidence, serving });
     }
-    let evidence = if image_is_tgi(&facts.image) {
-        format!("image `{}` is named after TGI", facts.image)
-    } else if facts.env.contains_key(OWN_ENV) && is_idle(&facts.argv) {
-        format!("variable `{OWN_ENV}` is TGI's own")
-    } else {
-        return None;
-    };
-    Some(Recognition::present(&evidence, &not_by_name(&facts.argv)))
+    of_image(facts, image_is_tgi(&facts.image), "TGI", not_by_name)
+        .or_else(|| of_variable(facts, &[OWN_ENV], "TGI", not_by_name))
 }
 
 /// Whether an image is named as TGI's are: `text-generation-inference`, Amazon's

@@ -3,7 +3,7 @@
 use crate::capture::ContainerFacts;
 use crate::engine::Recognition;
 use crate::engine::argv::basename;
-use crate::engine::process::{ServerCommand, image_is, is_idle, of_process};
+use crate::engine::process::{ServerCommand, image_is, of_image, of_process, of_variable};
 
 /// Modules that are servers when run with `python -m`.
 const MODULES: &[&str] = &[
@@ -76,19 +76,15 @@ pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
             words => format!("process 1 runs `{}`", words.join(" ")),
         }));
     }
-    let evidence = if image_is_vllm(&facts.image) {
-        format!("image `{}` is named after vLLM", facts.image)
-    } else if let Some(label) = own_label(facts) {
-        format!("label `{label}` names vLLM")
-    } else {
-        // A variable alone is weak: it must not outweigh a process 1 that is something else.
-        let name = OWN_ENV.iter().find(|name| facts.env.contains_key(**name))?;
-        if !is_idle(&facts.argv) {
-            return None;
-        }
-        format!("variable `{name}` is vLLM's own")
+    let of_label = |label| {
+        Recognition::present(
+            &format!("label `{label}` names vLLM"),
+            &of_process(&facts.argv),
+        )
     };
-    Some(Recognition::present(&evidence, &of_process(&facts.argv)))
+    of_image(facts, image_is_vllm(&facts.image), "vLLM", of_process)
+        .or_else(|| own_label(facts).map(of_label))
+        .or_else(|| of_variable(facts, OWN_ENV, "vLLM", of_process))
 }
 
 fn image_is_vllm(image: &str) -> bool {

@@ -19,11 +19,12 @@
 mod logfmt;
 
 use crate::engine::facts::{EngineStep, FactKey, FactValue, Severity, key};
-use crate::engine::llama_cpp::log::{LlamaCpp, WORDS};
+use crate::engine::llama_cpp::log::{self as runner, LlamaCpp};
 use crate::engine::log::figures::{gib, number_after};
 use crate::engine::log::heads::text_after_sign;
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::sheet::Weight;
+use crate::engine::log::table::gate_of;
 use crate::engine::log::words::Words;
 use crate::engine::log::{Line, Messages, SheetParser};
 use logfmt::Record;
@@ -397,15 +398,18 @@ const OWN: &[&str] = &["msg=", "[GIN] ", MORE_MEMORY];
 /// Every sign of this log.
 #[cfg(test)]
 pub(in crate::engine) fn signs() -> Vec<&'static str> {
-    [OWN, WORDS, LACK].concat()
+    runner::signs().chain([OWN, LACK].concat()).collect()
 }
 
 impl Messages for Ollama {
     const ENGINE: &'static str = "ollama";
 
     fn words() -> &'static Words {
-        static SEARCH: LazyLock<Words> = LazyLock::new(|| Words::new(&[OWN, WORDS].concat()));
-        &SEARCH
+        static GATE: LazyLock<Words> = LazyLock::new(|| {
+            let signs: Vec<&str> = runner::signs().chain(OWN.iter().copied()).collect();
+            gate_of(&signs, runner::BUSY)
+        });
+        &GATE
     }
 
     fn is_stale(&self, raw: &[u8], sheet: &Sheet) -> bool {
