@@ -62,7 +62,9 @@ fn every_sign_of_sglang() {
 
 #[test]
 fn every_sign_of_llama_cpp() {
-    let signs: Vec<&str> = llama_cpp::log::signs().collect();
+    let mut signs: Vec<&str> = llama_cpp::log::HEADS.signs().collect();
+    signs.extend(llama_cpp::log::trouble::LACK);
+    signs.extend(llama_cpp::log::WORDS);
     let mut logs: Vec<&str> = LLAMA_CPP.to_vec();
     logs.extend(LLAMA_CPP_TROUBLE);
     all_reach(EngineId::LlamaCpp, &signs, &logs);

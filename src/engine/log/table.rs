@@ -142,12 +142,6 @@ impl<H: Copy> Row<H> {
         self
     }
 
-    /// What the fewest lines hold of a line with the value: a short sign such as `Use ` is in many.
-    fn rarest_sign(&self) -> &'static str {
-        let short = self.sign.len() < 8;
-        self.when.filter(|_| short).unwrap_or(self.sign)
-    }
-
     /// The part of the line that a shortened quote keeps.
     pub fn needle(&self) -> &'static str {
         self.shown.unwrap_or(self.sign)
@@ -289,8 +283,6 @@ impl<H: Copy> Table<H> {
         signs.extend(watched);
         signs.sort_unstable();
         signs.dedup();
-        let gates = rows.iter().map(Row::rarest_sign);
-        let gates: Vec<&str> = gates.chain(watched.iter().copied()).collect();
         let rows_of = |sign: &&str| -> Vec<usize> {
             (0..rows.len()).filter(|i| rows[*i].sign == *sign).collect()
         };
@@ -298,7 +290,7 @@ impl<H: Copy> Table<H> {
             rows,
             by_sign: signs.iter().map(rows_of).collect(),
             search: Words::overlapping(&signs),
-            gate: gate_of(&gates, busy),
+            gate: Words::new(&common_parts(&signs, busy)),
         }
     }
 
@@ -325,11 +317,6 @@ impl<H: Copy> Table<H> {
         let rows = rows.filter(|(row, _)| row.when.is_none_or(|when| after(text, when).is_some()));
         hit.then(|| rows.collect())
     }
-}
-
-/// A search that finds something in every line with one of `signs`, and in few others, of which none is a `busy` one.
-pub fn gate_of(signs: &[&str], busy: &[&str]) -> Words {
-    Words::new(&common_parts(signs, busy))
 }
 
 /// A few short texts such that every sign contains one: a vectorised search takes 64. No `busy`

@@ -34,7 +34,7 @@ use crate::engine::log::heads::{Heads, Message};
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::table::Form::{Count, Text};
 use crate::engine::log::table::Put::{self, Last};
-use crate::engine::log::table::{Row, gate_of, read_values};
+use crate::engine::log::table::{Row, read_values};
 use crate::engine::log::words::Words;
 use crate::engine::log::{Line, Messages, SheetParser};
 use breakdown::Breakdown;
@@ -145,19 +145,61 @@ pub struct LlamaCpp {
     swa_cells: Option<u64>,
 }
 
-/// Every sign of this log.
-pub fn signs() -> impl Iterator<Item = &'static str> {
-    HEADS.signs().chain(trouble::signs())
-}
-
-/// Lines that the log of a serving engine is full of.
-pub const BUSY: &[&str] = &[
-    "slot launch_slot_: id  0 | task 0 | processing task",
-    "slot update_slots: id  0 | task 0 | new prompt, n_ctx_slot = 4096, n_keep = 0, n_prompt_tokens = 512",
-    "slot update_slots: id  0 | task 0 | prompt processing progress, n_past = 512, n_tokens = 512, progress = 0.5",
-    "slot      release: id  0 | task 0 | stop processing: n_past = 600, truncated = 0",
-    "slot print_timing: id  0 | task 0 | prompt eval time = 100.00 ms / 512 tokens (    0.20 ms per token,  5120.00 tokens per second)",
-    "srv  log_server_r: request: POST /v1/chat/completions 127.0.0.1 200",
+/// Every line of interest contains one of these words.
+pub const WORDS: &[&str] = &[
+    "build_info: ",
+    "build: ",
+    "build = ",
+    "buffer size",
+    " size = ",
+    "KV self size",
+    "kv_size = ",
+    "n_ctx ",
+    "n_batch ",
+    "n_ubatch ",
+    "n_seq_max ",
+    "flash_attn ",
+    "kv_unified ",
+    "llama_context",
+    "loaded meta data",
+    "loading ",
+    "offloaded ",
+    "Device ",
+    "using device",
+    "_init: found ",
+    "print_info: ",
+    "print_meta: ",
+    "graph nodes",
+    "graph splits",
+    "breakdown_print",
+    "fit params",
+    "fitting params",
+    "params_fit",
+    "draft context",
+    "n_slots = ",
+    "model loaded",
+    "listening on",
+    "slots are idle",
+    "cleaning up",
+    "model size:",
+    "ut of memory",
+    "OUT_OF_",
+    "OutOf",
+    "Insufficient Memory",
+    "to allocate",
+    "t allocate",
+    "memory allocation of",
+    "bad_alloc",
+    "error loading model",
+    "GGML_A",
+    "failed to load",
+    "failed to create context",
+    "terminate called",
+    "CUDA error",
+    "retrying without",
+    "KV cache",
+    "cache state",
+    "prompt cache is",
 ];
 
 impl LlamaCpp {
@@ -473,9 +515,8 @@ impl Messages for LlamaCpp {
     const ENGINE: &'static str = "llama_cpp";
 
     fn words() -> &'static Words {
-        static GATE: LazyLock<Words> =
-            LazyLock::new(|| gate_of(&signs().collect::<Vec<_>>(), BUSY));
-        &GATE
+        static SEARCH: LazyLock<Words> = LazyLock::new(|| Words::new(WORDS));
+        &SEARCH
     }
 
     fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {

@@ -32,31 +32,6 @@ pub const LACK: &[&str] = &[
 /// Similar messages about another kind of memory.
 const HARMLESS: &[&str] = &["pinned memory", "mlock", "failed to find a memory slot"];
 
-/// Messages of other failures, and how well each explains one.
-const CAUSES: &[(&str, Weight)] = &[
-    ("error loading model: ", Weight::Cause),
-    ("CUDA error: ", Weight::Cause),
-    ("failed to create context", Weight::Consequence),
-    ("GGML_ASSERT", Weight::Death),
-    ("GGML_ABORT", Weight::Death),
-    ("terminate called", Weight::Death),
-    ("failed to load model", Weight::Consequence),
-];
-/// Messages of a cache without room for another request.
-const FULL: &[&str] = &[
-    "failed to find free space in the KV cache",
-    "the KV cache is full",
-];
-/// The engine goes on with less memory.
-const RETRY: &str = "compute buffer allocation failed, retrying";
-
-/// Every sign of a failure.
-pub fn signs() -> impl Iterator<Item = &'static str> {
-    let own = [RETRY, "failed to allocate ", "unable to allocate "];
-    let causes = CAUSES.iter().map(|(sign, _)| *sign);
-    own.into_iter().chain(causes).chain([LACK, FULL].concat())
-}
-
 /// Out-of-memory events so far.
 #[derive(Debug, Clone, Default)]
 pub struct Trouble {
@@ -71,7 +46,7 @@ impl Trouble {
         if HARMLESS.iter().any(|sign| text.contains(sign)) {
             return;
         }
-        if text.contains(RETRY) {
+        if text.contains("compute buffer allocation failed, retrying") {
             sheet.tries_again();
             self.retrying = true;
             return;
@@ -87,9 +62,23 @@ impl Trouble {
             requested(line, sheet);
             return;
         }
-        if let Some((sign, weight)) = CAUSES.iter().find(|(sign, _)| text.contains(sign)) {
-            sheet.cause(*weight, line, sign);
-        } else if FULL.iter().any(|sign| text.contains(sign)) {
+        for (sign, weight) in [
+            ("error loading model: ", Weight::Cause),
+            ("CUDA error: ", Weight::Cause),
+            ("failed to create context", Weight::Consequence),
+            ("GGML_ASSERT", Weight::Death),
+            ("GGML_ABORT", Weight::Death),
+            ("terminate called", Weight::Death),
+            ("failed to load model", Weight::Consequence),
+        ] {
+            if text.contains(sign) {
+                sheet.cause(weight, line, sign);
+                return;
+            }
+        }
+        if text.contains("failed to find free space in the KV cache")
+            || text.contains("the KV cache is full")
+        {
             let text = "the KV cache was full while it served";
             sheet.finding("kv_cache_full", Severity::Warning, text, line, "KV cache");
         }

@@ -19,12 +19,11 @@
 mod logfmt;
 
 use crate::engine::facts::{EngineStep, FactKey, FactValue, Severity, key};
-use crate::engine::llama_cpp::log::{self as runner, LlamaCpp};
+use crate::engine::llama_cpp::log::{LlamaCpp, WORDS};
 use crate::engine::log::figures::{gib, number_after};
 use crate::engine::log::heads::text_after_sign;
 use crate::engine::log::sheet::Sheet;
 use crate::engine::log::sheet::Weight;
-use crate::engine::log::table::gate_of;
 use crate::engine::log::words::Words;
 use crate::engine::log::{Line, Messages, SheetParser};
 use logfmt::Record;
@@ -398,18 +397,15 @@ const OWN: &[&str] = &["msg=", "[GIN] ", MORE_MEMORY];
 /// Every sign of this log.
 #[cfg(test)]
 pub(in crate::engine) fn signs() -> Vec<&'static str> {
-    runner::signs().chain([OWN, LACK].concat()).collect()
+    [OWN, WORDS, LACK].concat()
 }
 
 impl Messages for Ollama {
     const ENGINE: &'static str = "ollama";
 
     fn words() -> &'static Words {
-        static GATE: LazyLock<Words> = LazyLock::new(|| {
-            let signs: Vec<&str> = runner::signs().chain(OWN.iter().copied()).collect();
-            gate_of(&signs, runner::BUSY)
-        });
-        &GATE
+        static SEARCH: LazyLock<Words> = LazyLock::new(|| Words::new(&[OWN, WORDS].concat()));
+        &SEARCH
     }
 
     fn is_stale(&self, raw: &[u8], sheet: &Sheet) -> bool {

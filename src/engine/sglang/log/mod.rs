@@ -38,7 +38,7 @@ use crate::engine::log::sheet::Sheet;
 use crate::engine::log::sheet::{Weight, is_exception};
 use crate::engine::log::table::Form::*;
 use crate::engine::log::table::Put::{self, Last};
-use crate::engine::log::table::{Row, gate_of, read_values, record_of};
+use crate::engine::log::table::{Row, read_values, record_of};
 use crate::engine::log::words::Words;
 use crate::engine::log::{Line, Messages, SheetParser, torch};
 use graphs::Graphs;
@@ -411,11 +411,6 @@ const MAMBA: &[SglangRow] = &[
     Row::new("intermediate_conv_window_cache size: ", Gib, Last(key::intermediate_conv_gib)),
 ];
 
-/// Lines that the log of a serving engine is full of.
-const BUSY: &[&str] = &[
-    "[2026-01-01 00:00:00] INFO:     127.0.0.1:34574 - \"POST /v1/chat/completions HTTP/1.1\" 200 OK",
-    "[2026-01-01 00:00:00] Receive: obj=GenerateReqInput(rid='1', text='Hello', sampling_params={'temperature': 0.5, 'max_new_tokens': 16}, return_logprob=False, stream=False)",
-];
 /// Words of the line on a loaded model.
 const LOADED: &[(&str, FactKey)] = &[
     ("type=", key::architecture),
@@ -427,14 +422,14 @@ impl Messages for Sglang {
     const ENGINE: &'static str = "sglang";
 
     fn words() -> &'static Words {
-        static GATE: LazyLock<Words> = LazyLock::new(|| {
+        static SIGNS: LazyLock<Words> = LazyLock::new(|| {
             // The texts of requests that are logged are not looked at for their own sake.
             let logged = |sign: &&str| matches!(*sign, "Receive: " | "Finish: ");
             let heads = HEADS.signs().filter(|sign| !logged(sign));
             let failures = torch::LACK.iter().copied().chain(["Error", "Exception"]);
-            gate_of(&heads.chain(failures).collect::<Vec<_>>(), BUSY)
+            Words::new(&heads.chain(failures).collect::<Vec<_>>())
         });
-        &GATE
+        &SIGNS
     }
 
     fn is_stale(&self, raw: &[u8], _sheet: &Sheet) -> bool {

@@ -586,13 +586,13 @@ proptest! {
     }
 
     #[test]
-    fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..120), word in 0..signs().len(), tail in "\\PC{0,60}") {
+    fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..120), word in 0..WORDS.len(), tail in "\\PC{0,60}") {
         let mut parser = TrtLlmLogParser::default();
         for _ in 0..2 {
             parser.line(b"RuntimeError: Executor creation failed due to insufficient GPU memory.", None);
-            parser.line(&[signs()[word].as_bytes(), &bytes].concat(), None);
-            parser.line(format!("{tail}: {}{tail}", signs()[word]).as_bytes(), Some(1));
-            parser.line(format!("[{}{tail}]", signs()[word]).as_bytes(), Some(1));
+            parser.line(&[WORDS[word].as_bytes(), &bytes].concat(), None);
+            parser.line(format!("{tail}: {}{tail}", WORDS[word]).as_bytes(), Some(1));
+            parser.line(format!("[{}{tail}]", WORDS[word]).as_bytes(), Some(1));
             parser.line(&bytes, None);
         }
         parser.report();

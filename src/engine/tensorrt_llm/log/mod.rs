@@ -42,6 +42,7 @@ use crate::engine::log::words::Words;
 use crate::engine::log::{Line, Messages, SheetParser};
 use crate::units::GIB;
 use serde_json::Value;
+use std::sync::LazyLock;
 use table::TABLE;
 
 /// A parser of TensorRT-LLM's log.
@@ -50,11 +51,80 @@ pub type TrtLlmLogParser = SheetParser<TrtLlmMessages>;
 /// More ranks than any machine has; a larger number is not a rank.
 const MOST_RANKS: f64 = 65_536.0;
 
+/// Every line of interest contains one of these.
+const WORDS: &[&str] = &[
+    "MemUsageChange",
+    "KV cache",
+    "k/v cache",
+    "paged kv cache",
+    "Number of tokens per block",
+    "Loaded engine size",
+    "execution context memory",
+    "TRTGptModel ",
+    "MPI size: ",
+    " is using GPU ",
+    "TensorRT-LLM version",
+    "TensorRT-LLM Version",
+    "Engine version ",
+    "for model weights",
+    "memory usage profiling",
+    "free_gpu_memory_fraction",
+    "max_seq_len=",
+    "maxSequenceLen",
+    "PyTorch memory fraction",
+    "PyTorchConfig",
+    "PyTorch backend",
+    "attn_backend",
+    "max_concurrency",
+    "estimation dry run",
+    "CUDA graph",
+    "Dynamic draft length",
+    "MPI_ABORT was invoked",
+    "Total Activation Memory",
+    "Total Weights Memory",
+    "Total Scratch Memory",
+    "Loading weights",
+    "Loading safetensors",
+    "Executor creation failed",
+    "The following component",
+    "Total GPU memory (GiB)",
+    "Free GPU memory before",
+    "Previously created components",
+    "out of memory",
+    "OutOfMemory",
+    "bad_alloc",
+    "allocate memory",
+    "not enough memory",
+    "ALLOC_FAILED",
+    "Requested amount of GPU memory",
+    "Application startup complete",
+    "Uvicorn running on",
+    "successfully loaded 'tensorrt_llm",
+    "Shutting down",
+    "TP Size:",
+    "PP Size:",
+    "\"gpuMemUsage\"",
+    "\"kvCacheStats\"",
+    "[ERROR]",
+    "[E] ",
+    "Error",
+    "Exception",
+];
+
 /// Every sign of the tables of this log.
 #[cfg(test)]
 pub(in crate::engine) fn signs() -> Vec<&'static str> {
-    let mut signs = table::watched();
-    for table in [trouble::REFUSAL, crate::engine::cuda_graphs::CAPTURED] {
+    let mut signs = WORDS.to_vec();
+    for table in [
+        SERVES,
+        trouble::LACK,
+        trouble::CAUSES,
+        trouble::CONSEQUENCES,
+        trouble::REFUSAL,
+        graphs::MAX_CONCURRENCY,
+        crate::engine::cuda_graphs::CAPTURED,
+        crate::engine::log::torch::LACK,
+    ] {
         signs.extend(table);
     }
     for rows in [table::MESSAGES, table::ANYWHERE, table::CONFIG] {
@@ -81,7 +151,8 @@ impl Messages for TrtLlmMessages {
     const ENGINE: &'static str = "tensorrt_llm";
 
     fn words() -> &'static Words {
-        TABLE.gate()
+        static SHARED: LazyLock<Words> = LazyLock::new(|| Words::new(WORDS));
+        &SHARED
     }
 
     fn awaits_more(&self) -> bool {
@@ -89,10 +160,6 @@ impl Messages for TrtLlmMessages {
     }
 
     fn read(&mut self, line: &Line<'_>, sheet: &mut Sheet) {
-        // The gate lets some lines without a sign through.
-        if !self.awaits_more() && TABLE.matching(line.text).is_none() {
-            return;
-        }
         if begins(line.text) && (sheet.ready() || sheet.root_cause().is_some()) {
             sheet.restart();
             *self = TrtLlmMessages::default();

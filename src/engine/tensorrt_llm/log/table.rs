@@ -1,54 +1,18 @@
 //! Every message of TensorRT-LLM that a value or a step is read from.
 
-use super::{SERVES, TRITON_LOADED, TrtLlmMessages, graphs, trouble};
+use super::TrtLlmMessages;
 use crate::engine::facts::EngineStep::*;
 use crate::engine::facts::key;
 use crate::engine::log::table::Form::{self, *};
 use crate::engine::log::table::Put::{self, *};
 use crate::engine::log::table::{Row, Table, first_word};
-use crate::engine::log::torch;
 use std::sync::LazyLock;
 
 type TrtRow = Row<Put<TrtLlmMessages>>;
 
 /// The messages, with the search for them.
 pub static TABLE: LazyLock<Table<Put<TrtLlmMessages>>> =
-    LazyLock::new(|| Table::new(MESSAGES, &watched(), BUSY));
-
-/// Lines that the log of a serving engine is full of.
-const BUSY: &[&str] = &[
-    "INFO:     127.0.0.1:34574 - \"POST /v1/chat/completions HTTP/1.1\" 200 OK",
-    "[01/01/2026-00:00:00] [TRT-LLM] [RANK 0] [I] iter = 100, host_step_time = 10.5ms, num_scheduled_requests: 8, states = {'num_ctx_requests': 0, 'num_ctx_tokens': 0, 'num_generation_tokens': 8}",
-];
-
-/// Signs that are looked for beside the rows.
-pub fn watched() -> Vec<&'static str> {
-    let mut signs = vec![
-        "maxSequenceLen",
-        "PyTorchConfig",
-        "attn_backend",
-        "\"gpuMemUsage\"",
-        "\"kvCacheStats\"",
-        TRITON_LOADED,
-        "Shutting down",
-        "CUDA runtime error in ",
-        "[E] ",
-        "Error",
-        "Exception",
-    ];
-    for table in [
-        SERVES,
-        graphs::MAX_CONCURRENCY,
-        &[trouble::REFUSED],
-        trouble::LACK,
-        trouble::CAUSES,
-        trouble::CONSEQUENCES,
-        torch::LACK,
-    ] {
-        signs.extend(table);
-    }
-    signs
-}
+    LazyLock::new(|| Table::new(MESSAGES, &[], &[]));
 
 const SETTING_FRACTION: &str = "Setting PyTorch memory fraction to ";
 const BOTH_SET: &str = "Both free_gpu_memory_fraction and max_tokens are set (to ";

@@ -14,7 +14,7 @@ use crate::units::GIB;
 /// Longest refusal, lines.
 const MOST_LINES: u32 = 200;
 
-pub const REFUSED: &str = "Executor creation failed due to insufficient GPU memory";
+const REFUSED: &str = "Executor creation failed due to insufficient GPU memory";
 const FAILED: &str = "The following component could not be created: ";
 const FREE: &str = "Free GPU memory before component creation attempt (GiB): ";
 const BEFORE: &str =
