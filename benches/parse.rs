@@ -33,7 +33,7 @@ fn main() {
         .filter(|name| !name.starts_with('-'));
     let selected = |name: &str| only.as_deref().is_none_or(|only| only == name);
     let engine = || parser_of(EngineId::Vllm);
-    let auto = || Box::new(Unwrapped::new(Box::new(AutoParser::new()))) as Box<dyn LogParser>;
+    let auto = || Box::new(Unwrapped::new(Box::new(AutoParser::default()))) as Box<dyn LogParser>;
     type ParserOf<'a> = &'a dyn Fn() -> Box<dyn LogParser>;
     let cases: [(&str, &[u8], ParserOf); 4] = [
         ("parse", &log, &|| Box::new(VllmLogParser::default())),

@@ -144,7 +144,7 @@ fn a_log_of_unknown_origin_finds_its_engine() {
         for case in &cases {
             let (id, truth, log) = read_case(case);
             let engine = engine_of(&truth);
-            let told = report(Box::new(AutoParser::new()), &log).engine;
+            let told = report(Box::new(AutoParser::default()), &log).engine;
             seen += 1;
             if told != engine.name {
                 wrong.push(format!("{id}: of {}, told as {told}", engine.name));

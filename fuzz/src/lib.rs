@@ -66,7 +66,7 @@ pub fn chosen() -> fn(&[u8]) {
 pub fn log(engine: &str, bytes: &[u8]) {
     let mut parser: Box<dyn LogParser> = match EngineId::from_name(engine) {
         Ok(engine) => parser_of(engine),
-        Err(_) => Box::new(Unwrapped::new(Box::new(AutoParser::new()))),
+        Err(_) => Box::new(Unwrapped::new(Box::new(AutoParser::default()))),
     };
     let report = parse_reader(parser.as_mut(), bytes).expect("reading memory does not fail");
     let _ = (parser.root_cause(), parser.ready(), parser.step_count());

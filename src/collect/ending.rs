@@ -222,7 +222,7 @@ async fn with_end(runtime: &Runtime, found: &InspectedContainer, failure: Failur
     }
     let mut parser: Box<dyn LogParser> = match engine::recognise(facts) {
         Some((engine, _)) => engine::parser_of(engine),
-        None => Box::new(Unwrapped::new(Box::new(AutoParser::new()))),
+        None => Box::new(Unwrapped::new(Box::new(AutoParser::default()))),
     };
     let redactor = found.secrets.redactor();
     let mut last_line = None;

@@ -19,7 +19,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 
 pub fn run_parse(console: &Console, args: &ParseArgs) -> anyhow::Result<ExitCode> {
     let mut parser: Box<dyn LogParser> = if args.engine == "auto" {
-        Box::new(Unwrapped::new(Box::new(AutoParser::new())))
+        Box::new(Unwrapped::new(Box::new(AutoParser::default())))
     } else {
         engine::parser_of(EngineId::from_name(&args.engine).map_err(Failure::from)?)
     };

@@ -24,7 +24,7 @@ fn a_toy_engine_is_named_recognised_and_its_log_read() {
     let mut parser = parser_of(toy);
     parser.line(line, None);
     assert!(parser.ready());
-    let mut any = AutoParser::new();
+    let mut any = AutoParser::default();
     any.line(line, None);
     assert_eq!(any.engine(), Some(toy));
 }

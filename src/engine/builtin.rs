@@ -56,17 +56,6 @@ impl LoadKind {
     }
 }
 
-impl From<BenchKind> for LoadKind {
-    fn from(kind: BenchKind) -> LoadKind {
-        match kind {
-            BenchKind::Latency => LoadKind::Latency,
-            BenchKind::Throughput => LoadKind::Throughput,
-            BenchKind::Serve => LoadKind::Serve,
-            BenchKind::Probe => LoadKind::Probe,
-        }
-    }
-}
-
 /// Protocol of the built-in client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dialect {

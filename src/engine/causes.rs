@@ -17,45 +17,58 @@ pub struct CauseTable {
     pub groups: BTreeMap<String, Vec<String>>,
     /// Marks of the phases of an engine's life.
     pub phases: Vec<PhaseMark>,
+    /// Lines that the rules do not name.
+    pub lines: LineSigns,
     /// Figures that lines contain.
     pub numbers: Vec<String>,
+    /// What those figures are whose names say little without their lines.
+    pub figures: BTreeMap<String, String>,
     /// The causes.
     pub causes: Vec<FailureCause>,
 }
 
-/// Marks of one phase.
+/// Lines that are judged beside the rules; `configs/causes.yaml` explains the fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct LineSigns {
+    pub quoting: Vec<String>,
+    pub devices: Vec<String>,
+    pub fatal: Vec<String>,
+    pub ends_all: Vec<String>,
+    pub wrappers: Vec<String>,
+    pub failed_starts: Vec<String>,
+    pub pointers: Vec<String>,
+    pub exceptions: Vec<String>,
+}
+
+/// Marks of one phase.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct PhaseMark {
     /// Its name.
     pub phase: String,
     /// Functions in a traceback.
-    #[serde(default)]
     pub frame: Vec<String>,
     /// Lines of progress.
-    #[serde(default)]
     pub mark: Vec<String>,
     /// Whether a process starts anew with them.
-    #[serde(default)]
     pub start: bool,
 }
 
 /// A kind of failure.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct FailureCause {
     /// Machine-readable name, snake_case.
     pub name: String,
     /// What it means: a clause without a full stop.
     pub means: String,
     /// The phase in which it happens, where the rule names no other.
-    #[serde(default)]
     pub phase: Option<String>,
     /// Whether only a start fails of it, and no server that serves.
-    #[serde(default)]
     pub at_start: bool,
     /// Where to look for what the log does not show.
-    #[serde(default)]
     pub look_at: Vec<String>,
     /// What to change, the best first.
     pub advice: Vec<CauseAdvice>,

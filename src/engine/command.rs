@@ -184,6 +184,7 @@ struct Item {
 }
 
 /// As much of a shell as start commands use.
+#[derive(Default)]
 struct Shell {
     env: BTreeMap<String, String>,
     arrays: BTreeMap<String, Vec<String>>,
@@ -212,14 +213,9 @@ impl Shell {
     fn new(env: BTreeMap<String, String>, arguments: Vec<String>, keeps_unset: bool) -> Shell {
         Shell {
             env,
-            arrays: BTreeMap::new(),
             arguments,
-            assigned: BTreeMap::new(),
             keeps_unset,
-            found: Vec::new(),
-            steps: 0,
-            expanded: Cell::new(0),
-            ended: false,
+            ..Shell::default()
         }
     }
 

@@ -103,6 +103,7 @@ struct EvidenceLine {
 }
 
 /// Reads evidence line by line and judges it.
+#[derive(Default)]
 pub struct CauseFinder {
     lines: Vec<EvidenceLine>,
     last: Vec<usize>,
@@ -193,13 +194,21 @@ static WORD_LIST: LazyLock<Vec<&str>> = LazyLock::new(|| {
         r.is.iter().chain(elsewhere)
     });
     let marks = (TABLE.phases.iter()).flat_map(|p| p.frame.iter().chain(&p.mark));
+    let outcomes = [&TABLE.lines.wrappers, &TABLE.lines.failed_starts];
+    let outcomes = outcomes.into_iter().flatten().map(String::as_str);
     let words: BTreeSet<&str> = (signs.chain(marks))
         .filter(|sign| !sign.starts_with('@'))
         .map(|sign| causes::longest_part(sign))
         .chain(TABLE.numbers.iter().map(|n| longest_literal(n)))
-        .chain(WRAPPERS.iter().chain(FAILED_STARTS).copied())
-        .chain(EXCEPTIONS.iter().map(|sign| causes::longest_part(sign)))
-        .chain([MODEL_ARGUMENT])
+        .chain(outcomes)
+        .chain(
+            TABLE
+                .lines
+                .exceptions
+                .iter()
+                .map(|sign| causes::longest_part(sign)),
+        )
+        .chain([MODEL_ARGUMENT, TRACEBACK])
         .filter(|word| word.len() > 2)
         .collect();
     words.into_iter().collect()
@@ -220,86 +229,10 @@ static PATTERNS: LazyLock<Vec<Vec<(usize, &str)>>> = LazyLock::new(|| {
 });
 
 const TRACEBACK: &str = "Traceback (most recent call last)";
-/// SGLang's, of a process of its own.
-const CHILD_FAILED: &str = "Received sigquit from a child process";
-/// Engines that end all their processes by SIGKILL say so before.
-const ENDS_ALL: &[&str] = &[CHILD_FAILED, "Got fatal signal from worker processes"];
-/// llama.cpp's, of the devices that it looks for.
-const DEVICE_SEARCH: &[&str] = &[
-    "ggml_cuda_init: ",
-    "ggml_vulkan: ",
-    "load_backend: ",
-    "warning: no usable GPU found",
-    "warning: one possible reason is that llama.cpp was compiled without",
-];
 /// Ollama's record of a model that it could not load, on the level INFO.
 const LOAD_FAILED: &str = "msg=\"Load failed\"";
-/// vLLM's, before the traceback that ends its engine.
-const FATAL_ERROR: &str = "EngineCore encountered a fatal error";
 /// In vLLM's report of its rates.
 const RATES: &str = "Avg generation throughput: ";
-/// Lines with what a user sent or a model answered, which may be any words.
-const QUOTING_LINES: &[&str] = &[
-    "Received request ",
-    "Added request ",
-    "Generated response ",
-    "Receive: obj=",
-    "Finish: obj=",
-];
-/// Lines that point to a failure elsewhere.
-const WRAPPERS: &[&str] = &[
-    "EngineDeadError",
-    "died unexpectedly",
-    "is already dead, terminating server",
-    "Engine loop has died",
-    FATAL_ERROR,
-    CHILD_FAILED,
-    "Scheduler hit an exception",
-    "exiting due to model loading error",
-    "terminate called after throwing",
-    "mpirun noticed that process",
-    TRACEBACK,
-    "ShardCannotStart",
-    "WebserverFailed",
-    "Background loop has errored",
-    "terminated: exit status",
-    "failed to load model '",
-];
-/// Those of a failed start.
-const FAILED_STARTS: &[&str] = &[
-    "EngineCore failed to start",
-    "core initialization failed",
-    "WorkerProc initialization failed",
-    "Error initializing",
-];
-/// Exceptions that only repeat one of another process.
-const POINTERS: &[&str] = &[
-    "See root cause above",
-    "failed to be inspected",
-    "failed core proc",
-    "ChildFailedError",
-    "SystemExit",
-];
-/// Names of exceptions end so; what C++, Docker and shells print in their place.
-const EXCEPTIONS: &[&str] = &[
-    "Error: ",
-    "Exception: ",
-    "Error$",
-    "panicked at ",
-    "CUDA error",
-    "ROCm error",
-    "cuBLAS error",
-    "error loading model: ",
-    "error: creating server",
-    "Error response from daemon: ",
-    "ERROR: for ",
-    "(core dumped)",
-    "Floating point exception",
-    "Assertion …failed",
-    "Failed to initialize NVML",
-    "[E]",
-    "Warning  Failed",
-];
 /// Before a model's name in a configuration.
 const MODEL_ARGUMENT: &str = "model='";
 
@@ -329,11 +262,8 @@ impl CauseFinder {
     /// A finder that knows `facts`.
     pub fn new(facts: CaseFacts) -> CauseFinder {
         CauseFinder {
-            lines: Vec::new(),
-            last: Vec::new(),
-            count: 0,
             facts,
-            engine: AutoParser::new(),
+            ..CauseFinder::default()
         }
     }
 
@@ -350,7 +280,7 @@ impl CauseFinder {
             &mut cleaned,
         );
         self.count += 1;
-        if QUOTING_LINES.iter().any(|sign| cleaned.contains(sign)) {
+        if has_any(&cleaned, &TABLE.lines.quoting) {
             return;
         }
         if source == EvidenceSource::Log && self.facts.engine.is_none() {
@@ -448,8 +378,16 @@ fn is_quiet(line: &EvidenceLine) -> bool {
 
 /// Whether a line is of an engine that ends, and not of one request that failed.
 fn ends_engine(line: &EvidenceLine) -> bool {
-    let mut signs = WRAPPERS.iter().chain(FAILED_STARTS);
-    signs.any(|sign| *sign != TRACEBACK && line.text.contains(sign))
+    has_any(&line.text, &TABLE.lines.wrappers) || has_any(&line.text, &TABLE.lines.failed_starts)
+}
+
+/// Whether a line points to a failure elsewhere.
+fn points_elsewhere(line: &EvidenceLine) -> bool {
+    ends_engine(line) || line.text.contains(TRACEBACK)
+}
+
+fn has_any(text: &str, signs: &[String]) -> bool {
+    signs.iter().any(|sign| text.contains(sign))
 }
 
 /// A rule that holds.
@@ -535,8 +473,7 @@ impl<'a> Judge<'a> {
                 continue;
             }
             let of_devices = |line: &EvidenceLine| {
-                let mut signs = DEVICE_SEARCH.iter();
-                line.source == EvidenceSource::Log && signs.any(|sign| line.text.contains(sign))
+                line.source == EvidenceSource::Log && has_any(&line.text, &TABLE.lines.devices)
             };
             let before = lines[..at].iter().rev();
             let own = before.take_while(|line| of_devices(line)).count();
@@ -673,13 +610,10 @@ impl<'a> Judge<'a> {
         let starts = recovered.map_or_else(Vec::new, |signs| self.lines_with_any(signs));
         let starts: Vec<usize> = starts.iter().map(|at| self.lines[*at].number).collect();
         let points = |line: &&EvidenceLine| {
-            let mut wrappers = WRAPPERS.iter().chain(FAILED_STARTS);
             // Ollama starts its runner anew at once, with less on the GPU.
             let anew =
                 |start: &usize| *start > line.number && *start - line.number <= TRACEBACK_LINES;
-            !is_quiet(line)
-                && wrappers.any(|sign| line.text.contains(sign))
-                && !starts.iter().any(anew)
+            !is_quiet(line) && points_elsewhere(line) && !starts.iter().any(anew)
         };
         // One request's traceback ends no server.
         let is_final = |line: &&EvidenceLine| !is_served || ends_engine(line);
@@ -688,7 +622,7 @@ impl<'a> Judge<'a> {
         let last_life = self.lives.last().copied().unwrap_or(0);
         let log = |line: &&EvidenceLine| line.source == EvidenceSource::Log;
         let mut fatal = self.lines.iter().rev().filter(log);
-        let fatal = fatal.find(|line| line.text.contains(FATAL_ERROR));
+        let fatal = fatal.find(|line| has_any(&line.text, &TABLE.lines.fatal));
         let is_of_end = |line: &EvidenceLine| {
             let behind = fatal.is_some_and(|fatal| {
                 let until = fatal.number.saturating_add(TRACEBACK_LINES);
@@ -701,10 +635,10 @@ impl<'a> Judge<'a> {
             .map(|(line, _)| line)
             .filter(|line| !is_quiet(line) && (!is_served || is_of_end(line)))
             .find(|line| {
-                let named = EXCEPTIONS.iter().any(|sign| has_sign(sign, &line.text))
-                    || is_error_record(&line.text);
-                let mut others = WRAPPERS.iter().chain(FAILED_STARTS).chain(POINTERS);
-                named && !others.any(|sign| line.text.contains(sign))
+                let mut named = TABLE.lines.exceptions.iter();
+                let named =
+                    named.any(|sign| has_sign(sign, &line.text)) || is_error_record(&line.text);
+                named && !points_elsewhere(line) && !has_any(&line.text, &TABLE.lines.pointers)
             });
         let named = exception.filter(|_| !is_served || wrapper.is_some());
         let wrapper = named.or(wrapper);
@@ -915,15 +849,13 @@ impl<'a> Judge<'a> {
             .filter(|index| self.lines[*index].source == line.source);
         let progress = before.filter_map(|index| self.marks[index]).next();
         let progress = progress.map(|row| row.phase.as_str());
-        let failed_start = around.iter().any(|index| {
-            let text = &self.lines[*index].text;
-            FAILED_STARTS.iter().any(|sign| text.contains(sign))
-        });
+        let failed_start =
+            |index: &usize| has_any(&self.lines[*index].text, &TABLE.lines.failed_starts);
         match progress {
             // Graphs are captured already: torch counts their pools.
             None if line.text.contains("allocated in private pools") => Some("warmup"),
             _ if line.text.contains("allocated in private pools") => Some("serving"),
-            Some("serving" | "http_bind") if failed_start => None,
+            Some("serving" | "http_bind") if around.iter().any(failed_start) => None,
             other => other,
         }
     }
@@ -933,8 +865,7 @@ impl<'a> Judge<'a> {
         let here = |at: &usize| self.lives[*at] == life;
         let mut own = (0..self.lines.len()).filter(here);
         own.all(|at| {
-            let text = &self.lines[at].text;
-            self.marks[at].is_none() && !FAILED_STARTS.iter().any(|sign| text.contains(sign))
+            self.marks[at].is_none() && !has_any(&self.lines[at].text, &TABLE.lines.failed_starts)
         }) || self.served_from[life].is_some()
     }
 
@@ -1058,7 +989,7 @@ impl<'a> Judge<'a> {
             "killed_by_others" => {
                 let before = self.lines[..c.at].iter().zip(&self.lives);
                 let mut own = before.filter(|(_, life)| **life == c.life);
-                !own.any(|(line, _)| ENDS_ALL.iter().any(|sign| line.text.contains(sign)))
+                !own.any(|(line, _)| has_any(&line.text, &TABLE.lines.ends_all))
             }
             "shared_memory_dominates" => {
                 let of = |name: &str| numbers.get(name).and_then(Value::as_f64);
@@ -1272,34 +1203,11 @@ fn figure_text(name: &str, value: &Value) -> String {
     }
 }
 
-/// Names of figures that say little without the line they stand in.
-const FIGURE_NAMES: [(&str, &str); 19] = [
-    ("anon_rss", "anonymous memory of the killed process"),
-    ("cpu_buffer", "buffer in the host's memory"),
-    ("cpu_weights", "weights in the host's memory"),
-    ("desired", "memory by the engine's share"),
-    ("driver_cuda", "CUDA of the driver (12020: 12.2)"),
-    ("free_before", "free before the attempt"),
-    ("graph", "CUDA graphs"),
-    ("graph_pool", "private pools of CUDA graphs"),
-    ("kv", "KV pool"),
-    ("limit", "memory limit"),
-    ("longest_item", "tokens of the longest input"),
-    ("longest_len", "longest length that fits"),
-    ("most_seqs", "sequences that the pool holds"),
-    ("needed", "needed"),
-    ("process", "in use by this process"),
-    ("total", "total"),
-    ("torch", "allocated by PyTorch"),
-    ("unallocated", "reserved by PyTorch, unallocated"),
-    ("xid", "Xid"),
-];
-
 /// A figure in words: what it is, and its value with its unit.
 pub fn describe_figure(name: &str, value: &Value) -> (String, String) {
     let bare = unit_of(name).map_or(name, |(word, _)| word);
-    let known = FIGURE_NAMES.iter().find(|(word, _)| *word == bare);
-    let label = known.map_or_else(|| bare.replace('_', " "), |(_, label)| (*label).to_owned());
+    let known = TABLE.figures.get(bare).cloned();
+    let label = known.unwrap_or_else(|| bare.replace('_', " "));
     (label, figure_text(name, value))
 }
 

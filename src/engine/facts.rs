@@ -41,6 +41,7 @@ impl FactValue {
     }
 
     /// The figures of a list, or of the entries of a record, or the one figure.
+    #[cfg(test)]
     pub fn numbers(&self) -> Vec<f64> {
         match self {
             FactValue::List(v) => v.clone(),

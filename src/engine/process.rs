@@ -1,6 +1,7 @@
 //! What can be seen of a container without knowing its engine: the words of its image's name, and
 //! whether process 1 only waits.
 
+use super::Recognition;
 use super::argv::basename;
 use super::command::{Command, commands};
 use crate::capture::ContainerFacts;
@@ -112,6 +113,30 @@ pub fn image_is(image: &str, names: &[&str]) -> bool {
     let parts: Vec<&str> = name.split(['-', '_', '.']).collect();
     let named = |n: &&str| words.contains(n) || parts.contains(n) || name.eq(*n);
     names.iter().any(named) && !is_about(&parts)
+}
+
+/// An image named after an engine, `named`, where process 1 is not its server; `process` is a clause on that.
+pub fn of_image(
+    facts: &ContainerFacts,
+    named: bool,
+    shown: &str,
+    process: fn(&[String]) -> String,
+) -> Option<Recognition> {
+    let evidence = format!("image `{}` is named after {shown}", facts.image);
+    named.then(|| Recognition::present(&evidence, &process(&facts.argv)))
+}
+
+/// A container with a variable of an engine, beside a process 1 that only waits: a variable alone is weak, and must not
+/// outweigh a process 1 that is something else.
+pub fn of_variable(
+    facts: &ContainerFacts,
+    own: &[&str],
+    shown: &str,
+    process: fn(&[String]) -> String,
+) -> Option<Recognition> {
+    let mut own = own.iter().filter(|name| facts.env.contains_key(**name));
+    let evidence = format!("variable `{}` is {shown}'s own", own.next()?);
+    is_idle(&facts.argv).then(|| Recognition::present(&evidence, &process(&facts.argv)))
 }
 
 /// A process 1 that only keeps the container alive.

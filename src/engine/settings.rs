@@ -48,18 +48,14 @@ pub struct Setting {
 }
 
 /// A setting as one engine has it.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct EngineSetting {
-    #[serde(default)]
     names: Vec<String>,
-    #[serde(default)]
     written: String,
     /// Values that this engine calls otherwise: vLLM's name to its own.
-    #[serde(default)]
     values: BTreeMap<String, String>,
     /// The only values that it takes, beside `auto`; none where that is not known, or differs by release.
-    #[serde(default)]
     choices: Vec<String>,
 }
 

@@ -14,13 +14,15 @@ pub struct Recipes {
     pub visible_env: Vec<String>,
     /// Variables of PyTorch that move memory.
     pub torch_env: Vec<String>,
+    /// Parts of speculative decoding, each with its flags.
+    pub speculation: Vec<(String, Vec<String>)>,
     /// By engine.
     pub engines: Vec<Recipe>,
 }
 
 /// How one engine is started.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Recipe {
     /// Its name.
     pub engine: String,
@@ -31,59 +33,48 @@ pub struct Recipe {
     /// Its images.
     pub images: Vec<RecipeImage>,
     /// How its server's command begins, where no [`crate::engine::Engine`] reads it.
-    #[serde(default)]
     pub program: Vec<String>,
     /// Programs that load a model as its server does.
-    #[serde(default)]
     pub like_server: Vec<LikeServer>,
     /// The image's name is the model's.
-    #[serde(default)]
     pub model_of_image: bool,
     /// Its flags and variables → the common names, where no [`crate::engine::Engine`] reads it.
-    #[serde(default)]
     pub settings: BTreeMap<String, String>,
     /// Variables that move memory.
-    #[serde(default)]
     pub memory_env: Vec<String>,
     /// What is not known of an engine without rules.
     pub missing: Option<String>,
     /// Variables that name the folders of what it compiles → names for these folders.
-    #[serde(default)]
     pub compile_cache: BTreeMap<String, String>,
 }
 
 /// A program that loads a model for one user.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct LikeServer {
     /// How its command begins.
     pub words: Vec<String>,
     /// The beginning of the server's.
     pub server: Vec<String>,
     /// The next word is the model, and no flags of the server follow.
-    #[serde(default)]
     pub names_model: bool,
 }
 
 /// Images of one entrypoint.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct RecipeImage {
     /// Repositories.
     pub names: Vec<String>,
     /// How its tags begin, where not each is meant.
     pub tag: Option<String>,
     /// Its entrypoint.
-    #[serde(default)]
     pub entrypoint: Vec<String>,
     /// What it runs without words.
-    #[serde(default)]
     pub cmd: Vec<String>,
     /// The words begin with a program.
-    #[serde(default)]
     pub words: bool,
     /// Its tags are the months of a release of all that is in it, not the engine's version.
-    #[serde(default)]
     pub tags_are_months: bool,
     /// The entrypoint of releases before one.
     pub before: Option<Before>,

@@ -436,33 +436,9 @@ fn typed(text: &str) -> Value {
     }
 }
 
-/// Flags of speculative decoding, and their common names.
-const SPECULATION: &[(&str, &str)] = &[
-    ("speculative_algorithm", "method"),
-    ("spec_method", "method"),
-    ("spec_type", "method"),
-    ("speculative_draft_model_path", "model"),
-    ("speculative_draft_model", "model"),
-    ("speculative_model", "model"),
-    ("spec_model", "model"),
-    ("spec_draft_model", "model"),
-    ("model_draft", "model"),
-    ("hf_repo_draft", "model"),
-    ("speculative_num_draft_tokens", "num_speculative_tokens"),
-    ("num_speculative_tokens", "num_speculative_tokens"),
-    ("spec_tokens", "num_speculative_tokens"),
-    ("spec_draft_n_max", "num_speculative_tokens"),
-    ("draft_max", "num_speculative_tokens"),
-    ("draft", "num_speculative_tokens"),
-    ("speculate", "num_speculative_tokens"),
-    ("speculative_num_steps", "num_steps"),
-    ("speculative_eagle_topk", "eagle_topk"),
-    ("spec_draft_n_min", "min_tokens"),
-    ("draft_min", "min_tokens"),
-];
-
 fn is_speculation(name: &str) -> bool {
-    name.starts_with("speculative_") || SPECULATION.iter().any(|(own, _)| *own == name)
+    let mut flags = RECIPES.speculation.iter().flat_map(|(_, flags)| flags);
+    name.starts_with("speculative_") || flags.any(|flag| flag == name)
 }
 
 /// Speculative decoding, `only_by_running_the_script` where the line's own words do not ask for it.
@@ -472,9 +448,10 @@ fn speculation(values: &BTreeMap<String, String>, words: &[String]) -> Option<Va
         Some(Value::Object(map)) => map,
         _ => Map::new(),
     };
-    for (own, common) in SPECULATION {
-        if let Some(value) = values.get(*own).filter(|v| !is_unresolved(v)) {
-            all.entry(*common).or_insert_with(|| typed(value));
+    for (common, flags) in &RECIPES.speculation {
+        let mut given = flags.iter().filter_map(|flag| values.get(flag));
+        if let Some(value) = given.find(|v| !is_unresolved(v)) {
+            all.entry(common).or_insert_with(|| typed(value));
         }
     }
     for (name, value) in values {

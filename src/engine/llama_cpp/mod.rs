@@ -3,8 +3,7 @@
 mod bench;
 mod endpoints;
 pub mod log;
-mod recognise;
-mod settings;
+mod server;
 
 use super::limits::{LoadLimits, Resource};
 use super::{Engine, EngineId, LoadKind};
@@ -88,8 +87,8 @@ pub static ENGINE: Engine = Engine {
     default_loads: (LoadKind::Builtin, LoadKind::Latency),
     // Builds of 2026 print the sizes of buffers at this level only; of others it has no effect.
     serve_env: &[("LLAMA_ARG_LOG_VERBOSITY", "4")],
-    recognise: recognise::recognise,
-    settings: settings::read,
+    recognise: server::recognise,
+    settings: server::read_settings,
     read_probes: endpoints::read,
     missing_log_detail: |log, _| {
         (!log.steps.is_empty() && !log.facts.contains_key("weights_gib")).then_some(

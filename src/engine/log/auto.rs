@@ -30,13 +30,6 @@ struct Candidate {
 
 impl Default for AutoParser {
     fn default() -> AutoParser {
-        AutoParser::new()
-    }
-}
-
-impl AutoParser {
-    /// A parser that has read nothing.
-    pub fn new() -> AutoParser {
         let marks = |engine: &EngineId| [engine.log_marks, engine.own_log_marks].concat();
         let candidates = EngineId::ALL.iter().map(|engine| (engine, marks(engine)));
         AutoParser {
@@ -54,7 +47,9 @@ impl AutoParser {
             bytes: 0,
         }
     }
+}
 
+impl AutoParser {
     /// The most likely engine after the lines so far; `None` while no line matches any.
     pub fn engine(&self) -> Option<EngineId> {
         Some(self.best()?.engine)
@@ -63,13 +58,8 @@ impl AutoParser {
     /// The candidate with the most lines; on a tie (a log of only the lines that Ollama's runner
     /// prints as llama.cpp does), the first in the list.
     fn best(&self) -> Option<&Candidate> {
-        let mut best: Option<&Candidate> = None;
-        for candidate in self.candidates.iter().filter(|c| c.lines > 0) {
-            if best.is_none_or(|b| candidate.lines > b.lines) {
-                best = Some(candidate);
-            }
-        }
-        best
+        let marked = self.candidates.iter().filter(|c| c.lines > 0);
+        marked.rev().max_by_key(|c| c.lines)
     }
 
     fn settle(&mut self) {
@@ -128,7 +118,7 @@ mod tests {
     #[test]
     fn a_log_is_known_by_its_lines() {
         let engine = |text: &str| {
-            let mut parser = AutoParser::new();
+            let mut parser = AutoParser::default();
             for line in text.lines() {
                 parser.line(line.as_bytes(), None);
             }
@@ -171,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_long_log_is_read_by_one_parser() {
-        let mut parser = AutoParser::new();
+        let mut parser = AutoParser::default();
         let line = "(EngineCore pid=9) INFO 01-01 00:00:00 [x.py:1] ".to_owned() + &"y".repeat(900);
         for _ in 0..2 * ENOUGH_BYTES / 900 {
             parser.line(line.as_bytes(), None);

@@ -37,7 +37,6 @@ impl<K: Copy> Heads<K> {
     }
 
     /// The beginnings that it searches for.
-    #[cfg(test)]
     pub fn signs(&self) -> impl Iterator<Item = &'static str> {
         self.table.iter().map(|(head, _)| *head)
     }

@@ -2,8 +2,7 @@
 
 mod endpoints;
 pub mod log;
-mod recognise;
-mod settings;
+mod server;
 
 use super::limits::{LoadLimits, Resource};
 use super::{Engine, EngineId, LoadKind, llama_cpp};
@@ -64,8 +63,8 @@ pub static ENGINE: Engine = Engine {
     serve: "serve",
     serve_env: &[("OLLAMA_HOST", "0.0.0.0:{port}")],
     health_path: "/api/version",
-    recognise: recognise::recognise,
-    settings: settings::read,
+    recognise: server::recognise,
+    settings: server::read_settings,
     read_probes: endpoints::read,
     pull_commands: Some([&["ollama", "show"], &["ollama", "pull"]]),
     ..Engine::defaults(

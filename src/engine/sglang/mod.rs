@@ -1,11 +1,9 @@
 //! SGLang: recognising it, its settings, endpoints, benches and log.
 
 mod bench;
-mod bench_result;
 mod endpoints;
 pub mod log;
-mod recognise;
-mod settings;
+mod server;
 
 use super::limits::{LoadLimits, Resource};
 use super::{Engine, EngineId};
@@ -80,12 +78,12 @@ pub static ENGINE: Engine = Engine {
     own_log_marks: MARKS,
     // Its images start nothing by themselves.
     serve: "python3 -m sglang.launch_server --model-path {model} --host 0.0.0.0 --port {port}",
-    recognise: recognise::recognise,
-    settings: settings::read,
+    recognise: server::recognise,
+    settings: server::read_settings,
     read_probes: endpoints::read,
     bench_help: |kind| Some(bench::question(kind)),
     bench_help_again: bench::question_again,
-    read_bench: bench_result::read,
+    read_bench: bench::read_result,
     bench_progress: bench::progress,
     ..Engine::defaults(|| Box::<log::SglangLogParser>::default(), bench::plan)
 };

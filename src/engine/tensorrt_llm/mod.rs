@@ -1,11 +1,9 @@
 //! TensorRT-LLM: recognising it, its settings, endpoints, benches and log.
 
 mod bench;
-mod bench_result;
 mod endpoints;
 pub mod log;
-mod recognise;
-mod settings;
+mod server;
 
 pub use log::TrtLlmLogParser;
 
@@ -62,10 +60,10 @@ pub static ENGINE: Engine = Engine {
     ],
     // Its images' entrypoint only runs its arguments.
     serve: "trtllm-serve serve {model} --host 0.0.0.0 --port {port}",
-    recognise: recognise::recognise,
-    settings: settings::read,
+    recognise: server::recognise,
+    settings: server::read_settings,
     read_probes: endpoints::read,
-    read_bench: bench_result::read,
+    read_bench: bench::read_result,
     bench_progress: bench::progress,
     ..Engine::defaults(
         || Box::<TrtLlmLogParser>::default(),

@@ -3,8 +3,7 @@
 
 mod endpoints;
 pub mod log;
-mod recognise;
-mod settings;
+mod server;
 
 pub use log::TgiLogParser;
 
@@ -83,8 +82,8 @@ pub static ENGINE: Engine = Engine {
     dialect: Dialect::Tgi,
     default_loads: (LoadKind::Builtin, LoadKind::Latency),
     serve: "--model-id {model} --port {port}",
-    recognise: recognise::recognise,
-    settings: settings::read,
+    recognise: server::recognise,
+    settings: server::read_settings,
     read_probes: endpoints::read,
     ..Engine::defaults(
         || Box::<TgiLogParser>::default(),

@@ -5,14 +5,12 @@ mod bench_result;
 mod endpoints;
 mod help;
 pub mod log;
-mod progress;
-mod recognise;
-mod settings;
+mod server;
 
+pub(super) use bench::read_progress as read_bench_progress;
 pub(super) use bench_result::read as read_bench_result;
 pub(super) use endpoints::{Names, read as read_endpoints};
 pub use log::VllmLogParser;
-pub(super) use progress::read as read_bench_progress;
 
 use super::limits::{LoadLimits, Resource, UnsetSequences};
 use super::{Engine, EngineId};
@@ -139,8 +137,8 @@ pub static ENGINE: Engine = Engine {
     // Some releases refuse `--model` here.
     serve_alone: Some("vllm serve {model} --port {port}"),
     serve_env: DEBUG_LOG,
-    recognise: recognise::recognise,
-    settings: settings::read,
+    recognise: server::recognise,
+    settings: server::read_settings,
     read_probes: |probes| endpoints::read(probes, &endpoints::VLLM),
     default_memory_fraction: default_utilization_of,
     missing_log_detail: |log, on_gpu| {
@@ -161,6 +159,6 @@ pub static ENGINE: Engine = Engine {
         another.then(|| help::question(kind, "--help"))
     },
     read_bench: bench_result::read,
-    bench_progress: progress::read,
+    bench_progress: bench::read_progress,
     ..Engine::defaults(|| Box::<VllmLogParser>::default(), bench::plan)
 };

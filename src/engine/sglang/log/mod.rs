@@ -422,45 +422,14 @@ impl Messages for Sglang {
     const ENGINE: &'static str = "sglang";
 
     fn words() -> &'static Words {
-        static WORDS: LazyLock<Words> = LazyLock::new(|| {
-            Words::new(&[
-                "server_args=",
-                "Init torch distributed end",
-                "Memory baseline taken",
-                "oad weight",
-                "KV Cache ",
-                "KV cache dtype",
-                "KV cache pool",
-                "KV sizing",
-                "SWAKVPool",
-                "sliding window memory pool",
-                "Mamba Cache",
-                "max_total_",
-                "DSV4 ",
-                "Memory pool end",
-                "Capture ",
-                "Capturing batches",
-                "GB host memory",
-                "Attention backend ",
-                "leave no GPU memory",
-                "The server is fired up",
-                "token usage",
-                "Not enough memory",
-                "not enough memory",
-                "ut of memory",
-                "OutOfMemory",
-                "bad_alloc",
-                "allocate memory",
-                "STATUS_ALLOC_FAILED",
-                "memory capacity is",
-                "Gracefully exiting",
-                "SIGTERM received",
-                "sigquit from a child",
-                "Error",
-                "Exception",
-            ])
+        static SIGNS: LazyLock<Words> = LazyLock::new(|| {
+            // The texts of requests that are logged are not looked at for their own sake.
+            let logged = |sign: &&str| matches!(*sign, "Receive: " | "Finish: ");
+            let heads = HEADS.signs().filter(|sign| !logged(sign));
+            let failures = torch::LACK.iter().copied().chain(["Error", "Exception"]);
+            Words::new(&heads.chain(failures).collect::<Vec<_>>())
         });
-        &WORDS
+        &SIGNS
     }
 
     fn is_stale(&self, raw: &[u8], _sheet: &Sheet) -> bool {

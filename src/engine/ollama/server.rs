@@ -1,10 +1,34 @@
-//! Parses and renders the variables of an Ollama server; it has no flags, and loads a model on request.
+//! Whether a container is Ollama's, and its variables: it has no flags, and loads a model on request. That it answers
+//! `/api/tags` proves nothing: SGLang does, too.
 
-use super::recognise;
 use crate::capture::ContainerFacts;
-use crate::engine::ServerSettings;
+use crate::engine::argv::basename;
+use crate::engine::process::{ServerCommand, image_is, of_image, of_process};
 use crate::engine::settings::variables;
+use crate::engine::{Recognition, ServerSettings};
 use std::collections::BTreeMap;
+
+const IMAGES: &[&str] = &["ollama"];
+
+/// The server that process 1 is, if it is one.
+fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
+    let serves =
+        |w: &[String]| basename(&w[0]) == "ollama" && matches!(w[1].as_str(), "serve" | "start");
+    let flags_at = |argv: &[String]| Some(argv.windows(2).position(serves)? + 2);
+    // Some runtimes report an image's entrypoint apart.
+    let apart = facts.argv == ["serve"] && image_is(&facts.image, IMAGES);
+    let of_word = || ServerCommand::of_flags(&facts.argv, "serve");
+    ServerCommand::find(facts, flags_at).or_else(|| of_word().filter(|_| apart))
+}
+
+/// Whether the container is Ollama's.
+pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
+    if server(facts).is_some() {
+        return Some(Recognition::serving("process 1 runs `ollama serve`"));
+    }
+    let named = image_is(&facts.image, IMAGES);
+    of_image(facts, named, "Ollama", of_process)
+}
 
 /// Variables of other programs that change its memory.
 const FOREIGN_ENV: &[&str] = &[
@@ -16,9 +40,9 @@ const FOREIGN_ENV: &[&str] = &[
 ];
 
 /// Settings of the server that process 1 is; of an idle container its environment, too.
-pub fn read(facts: &ContainerFacts) -> ServerSettings {
+pub fn read_settings(facts: &ContainerFacts) -> ServerSettings {
     let mut env = facts.env.clone();
-    env.extend(recognise::server(facts).map_or_else(BTreeMap::new, |s| s.command.env));
+    env.extend(server(facts).map_or_else(BTreeMap::new, |s| s.command.env));
     let mut settings = ServerSettings::default();
     if let Some(value) = env.get("OLLAMA_HOST") {
         (settings.host, settings.port) = address(value);
@@ -49,6 +73,30 @@ fn address(text: &str) -> (Option<String>, Option<u16>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::process::container;
+
+    #[test]
+    fn servers_and_others() {
+        let serving =
+            |image: &str, argv: &[&str]| recognise(&container(image, argv)).map(|r| r.serving);
+        for argv in [
+            &["/bin/ollama", "serve"][..],
+            &["tini", "--", "ollama", "serve"],
+            &["sh", "-c", "OLLAMA_HOST=0.0.0.0 ollama serve & wait"],
+        ] {
+            assert_eq!(serving("any", argv), Some(true), "{argv:?}");
+        }
+        assert_eq!(serving("ollama/ollama:0.13.5", &["serve"]), Some(true));
+        assert_eq!(serving("ollama/ollama:rocm", &["sleep", "1"]), Some(false));
+        assert_eq!(serving("x/ollama-webui", &["node"]), None);
+        assert_eq!(serving("any", &["ollama", "run", "m"]), None);
+        assert_eq!(serving("lmsysorg/sglang", &["sleep", "1"]), None);
+    }
+}
+
+#[cfg(test)]
+mod settings_tests {
+    use super::*;
 
     #[test]
     fn addresses() {
@@ -73,7 +121,7 @@ mod tests {
             ("OLLAMA_HOST", "0.0.0.0:11500"),
             ("PATH", "/"),
         ];
-        let s = read(&ContainerFacts {
+        let s = read_settings(&ContainerFacts {
             argv: vec!["/bin/ollama".into(), "serve".into()],
             env: env.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
             ..ContainerFacts::default()

@@ -1,86 +1,54 @@
-//! Parses and renders the arguments and variables of llama.cpp's server.
+//! Whether a container is llama.cpp's, where in process 1's command its server begins, and the settings there.
 
-use super::recognise;
 use crate::capture::ContainerFacts;
-use crate::engine::ServerSettings;
-use crate::engine::argv::{Flags, Grammar};
+use crate::engine::argv::{Flags, Grammar, basename};
+use crate::engine::process::{ServerCommand, image_is, of_image, of_process};
+use crate::engine::{Recognition, ServerSettings};
 use std::sync::LazyLock;
 
+/// Names of its images: `ghcr.io/ggml-org/llama.cpp:server-cuda`.
+const IMAGES: &[&str] = &["llama.cpp", "ik_llama.cpp", "llamacpp", "llama-server"];
+
+/// The server that process 1 is, if it is one.
+fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
+    let image = image_is(&facts.image, IMAGES);
+    // Only the images for serving have the server as their entrypoint.
+    let tag = basename(&facts.image)
+        .rsplit_once(':')
+        .map_or("", |(_, t)| t);
+    let entrypoint = image && tag.starts_with("server");
+    let of_flags = || ServerCommand::of_flags(&facts.argv, "-");
+    ServerCommand::find(facts, |argv| flags_at(argv, image))
+        .or_else(|| of_flags().filter(|_| entrypoint))
+}
+
+fn flags_at(argv: &[String], image: bool) -> Option<usize> {
+    (0..argv.len()).find_map(|i| {
+        let next = argv.get(i + 1).map(String::as_str);
+        match basename(&argv[i]) {
+            "llama-server" => Some(i + 1),
+            "llama_cpp" | "llama" if next == Some("serve") => Some(i + 2),
+            // The script of the `full` images.
+            "tools.sh" if matches!(next, Some("--server" | "-s")) => Some(i + 2),
+            // Its name until June 2024.
+            "server" if image => Some(i + 1),
+            _ => None,
+        }
+    })
+}
+
+/// Whether the container is llama.cpp's.
+pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
+    if let Some(server) = server(facts) {
+        return Some(Recognition::serving(server.evidence(facts)));
+    }
+    let named = image_is(&facts.image, IMAGES);
+    of_image(facts, named, "llama.cpp", of_process)
+}
+
 /// Its short flags, and switches before which a word may follow that is not theirs.
-static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
-    Grammar::from_table(
-        "switch
-  jinja mlock no_mmap cont_batching embedding embeddings metrics slots verbose cpu_moe kv_unified no_kv_unified
-  no_kv_offload swa_full no_warmup no_mmproj offline no_webui no_repack no_host no_op_offload reranking props
-  reasoning_preserve cache_idle_slots no_cont_batching no_context_shift check_tensors special
-  ui perf direct_io backend_sampling
-alias
-  m model
-  hf hf_repo
-  hfr hf_repo
-  hff hf_file
-  mu model_url
-  dr docker_repo
-  c ctx_size
-  ngl n_gpu_layers
-  gpu_layers n_gpu_layers
-  np parallel
-  b batch_size
-  ub ubatch_size
-  fa flash_attn
-  ctk cache_type_k
-  ctv cache_type_v
-  sm split_mode
-  ts tensor_split
-  mg main_gpu
-  dev device
-  ot override_tensor
-  cmoe cpu_moe
-  ncmoe n_cpu_moe
-  ncffn n_cpu_ffn
-  kvu kv_unified
-  no_kvu no_kv_unified
-  ctxcp ctx_checkpoints
-  swa_checkpoints ctx_checkpoints
-  dio direct_io
-  lm load_mode
-  bs backend_sampling
-  cb cont_batching
-  nocb no_cont_batching
-  rea reasoning
-  l logit_bias
-  nkvo no_kv_offload
-  nr no_repack
-  fitt fit_target
-  fitc fit_ctx
-  cram cache_ram
-  md model_draft
-  hfd hf_repo_draft
-  hfrd hf_repo_draft
-  cd ctx_size_draft
-  ngld n_gpu_layers_draft
-  gpu_layers_draft n_gpu_layers_draft
-  ctkd cache_type_k_draft
-  ctvd cache_type_v_draft
-  devd device_draft
-  mm mmproj
-  mmu mmproj_url
-  hfv hf_repo_v
-  a alias
-  n predict
-  t threads
-  tb threads_batch
-  s seed
-  temperature temp
-  lv log_verbosity
-  to timeout
-  sps slot_prompt_similarity
-  j json_schema
-  e escape
-  v verbose
-",
-    )
-});
+static GRAMMAR: LazyLock<Grammar> =
+    LazyLock::new(|| Grammar::from_table(include_str!("flags.txt")));
 
 /// Flags with secret values, which are never recorded.
 const SECRET: &[&str] = &["api_key", "hf_token"];
@@ -96,10 +64,10 @@ const FOREIGN_ENV: &[&str] = &[
 ];
 
 /// Settings of the server that process 1 is; of an idle container only its environment.
-pub fn read(facts: &ContainerFacts) -> ServerSettings {
+pub fn read_settings(facts: &ContainerFacts) -> ServerSettings {
     let mut env = facts.env.clone();
     let mut settings = ServerSettings::default();
-    let server = recognise::server(facts);
+    let server = server(facts);
     let mut given = Flags::default();
     if let Some(server) = server {
         given = Flags::read(server.flags(), &GRAMMAR);
@@ -138,6 +106,47 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::process::container;
+
+    fn serving(image: &str, argv: &[&str]) -> Option<bool> {
+        recognise(&container(image, argv)).map(|r| r.serving)
+    }
+
+    #[test]
+    fn servers_and_others() {
+        let image = "ghcr.io/ggml-org/llama.cpp:server-cuda-b6123";
+        for (image, argv) in [
+            ("any", &["/app/llama-server", "-m", "/m.gguf"][..]),
+            ("any", &["sh", "-c", "exec llama-server -m $M"]),
+            (image, &["-m", "/m.gguf"]),
+            (
+                "ghcr.io/ggml-org/llama.cpp:full",
+                &["/app/tools.sh", "--server", "-m", "x"],
+            ),
+            (
+                "ghcr.io/ggerganov/llama.cpp:server",
+                &["/server", "-m", "x"],
+            ),
+        ] {
+            assert_eq!(serving(image, argv), Some(true), "{image} {argv:?}");
+        }
+        assert_eq!(serving(image, &["sleep", "1"]), Some(false));
+        assert_eq!(
+            serving(
+                "ghcr.io/ggml-org/llama.cpp:full",
+                &["/app/tools.sh", "--bench"]
+            ),
+            Some(false)
+        );
+        assert_eq!(serving("any", &["/server", "-m", "x"]), None);
+        assert_eq!(serving("ollama/ollama", &["/bin/ollama", "serve"]), None);
+        assert_eq!(serving("any", &["grep", "llama-server"]), None);
+    }
+}
+
+#[cfg(test)]
+mod settings_tests {
+    use super::*;
     use crate::capture::RequestedSettings;
     use crate::engine::{EngineId, ServeJob};
 
@@ -159,7 +168,7 @@ mod tests {
         ]
         .map(|(k, v)| (k.to_owned(), v.to_owned()))
         .into();
-        let s = read(&facts);
+        let s = read_settings(&facts);
         assert_eq!((s.port, s.model.as_deref()), (Some(9), Some("/m.gguf")));
         assert_eq!(s.host.as_deref(), Some("0.0.0.0"));
         assert!(s.needs_api_key && !format!("{s:?}").contains("sk-"));

@@ -1,25 +1,56 @@
-//! Parses and renders the arguments and variables of an SGLang server.
+//! Whether a container is SGLang's, where in process 1's command its server begins, and the settings there.
 
-use super::recognise;
 use crate::capture::ContainerFacts;
-use crate::engine::argv::{Flags, Grammar};
+use crate::engine::argv::{Flags, Grammar, basename};
+use crate::engine::process::{ServerCommand, image_is, of_image, of_process, of_variable};
 use crate::engine::settings::{flag_names, variables};
-use crate::engine::{EngineId, ServerSettings};
+use crate::engine::{EngineId, Recognition, ServerSettings};
 use std::sync::LazyLock;
+
+/// Names of its images: `lmsysorg/sglang`, `rocm/sgl-dev`.
+const IMAGES: &[&str] = &["sglang", "sgl-dev"];
+
+/// Variables that SGLang's images set or it alone reads.
+const OWN_ENV: &[&str] = &["SGL_MODEL_GATEWAY", "SGLANG_USE_AITER", "SGLANG_LOG_MS"];
+
+/// The server that process 1 is, if it is one.
+fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
+    ServerCommand::find(facts, flags_at)
+}
+
+fn flags_at(argv: &[String]) -> Option<usize> {
+    // Any wrapper may come first: an init, `numactl`, the entrypoint of NVIDIA's images.
+    (0..argv.len()).find_map(|i| {
+        let word = argv[i].as_str();
+        match (word, argv.get(i + 1).map(String::as_str)) {
+            (program, Some("serve")) if basename(program) == "sglang" => Some(i + 2),
+            ("-m", Some("sglang.launch_server")) => Some(i + 2),
+            (file, _) if file.ends_with("sglang/launch_server.py") => Some(i + 1),
+            // The title that the main process gives itself.
+            (title, _) if title.starts_with("sglang::http_server") => Some(i + 1),
+            _ => None,
+        }
+    })
+}
+
+/// Whether the container is SGLang's.
+pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
+    if let Some(server) = server(facts) {
+        // Only the last two words: earlier ones may contain anything, even a secret.
+        let at = server.flags_at;
+        let words = server.command.argv[at.saturating_sub(2)..at].join(" ");
+        return Some(Recognition::serving(format!("process 1 runs `{words}`")));
+    }
+    of_image(facts, image_is(&facts.image, IMAGES), "SGLang", of_process)
+        .or_else(|| of_variable(facts, OWN_ENV, "SGLang", of_process))
+}
 
 /// Spellings of one flag; the right one is the word that other engines have for it.
 static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
     // Long flags that an alias is found by when they are shortened.
     let spelled = ["model_path", "tokenizer_path", "mamba_scheduler_strategy"];
-    let spelled_so = Grammar::from_table(
-        "alias\n  tp tensor_parallel_size\n  tp_size tensor_parallel_size\n  \
-         pp pipeline_parallel_size\n  pp_size pipeline_parallel_size\n  \
-         dp data_parallel_size\n  dp_size data_parallel_size\n  \
-         ep expert_parallel_size\n  ep_size expert_parallel_size\n  \
-         model_path model\n  tokenizer_path tokenizer\n  \
-         mamba_scheduler_strategy mamba_radix_cache_strategy\n",
-    );
-    spelled_so.with_names(flag_names(EngineId::Sglang).chain(spelled))
+    let names = flag_names(EngineId::Sglang).chain(spelled);
+    Grammar::from_table(include_str!("flags.txt")).with_names(names)
 });
 
 /// Flags with secret values, which are never recorded.
@@ -37,10 +68,10 @@ const FOREIGN_ENV: &[&str] = &[
 ];
 
 /// Settings of the server that process 1 is; of an idle container only its environment.
-pub fn read(facts: &ContainerFacts) -> ServerSettings {
+pub fn read_settings(facts: &ContainerFacts) -> ServerSettings {
     let mut env = facts.env.clone();
     let mut settings = ServerSettings::default();
-    if let Some(server) = recognise::server(facts) {
+    if let Some(server) = server(facts) {
         let flags = Flags::read(server.flags(), &GRAMMAR);
         settings.port = flags.value("port").and_then(|p| p.parse().ok());
         settings.host = flags.value("host").map(str::to_owned);
@@ -70,6 +101,58 @@ pub fn read(facts: &ContainerFacts) -> ServerSettings {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::engine::process::container;
+
+    fn serving(image: &str, argv: &[&str]) -> Option<bool> {
+        recognise(&container(image, argv)).map(|r| r.serving)
+    }
+
+    #[test]
+    fn servers_and_idle_containers() {
+        for argv in [
+            &["python3", "-m", "sglang.launch_server", "--model-path", "m"][..],
+            &[
+                "/opt/nvidia/nvidia_entrypoint.sh",
+                "sglang",
+                "serve",
+                "--model-path",
+                "m",
+            ],
+            &[
+                "bash",
+                "-c",
+                "cd /x && exec python3 -m sglang.launch_server --model m",
+            ],
+            &[
+                "python",
+                "/sgl-workspace/sglang/python/sglang/launch_server.py",
+            ],
+        ] {
+            assert_eq!(serving("any", argv), Some(true), "{argv:?}");
+        }
+        for image in [
+            "lmsysorg/sglang:v0.5.9-cu129",
+            "rocm/sgl-dev:x",
+            "nvcr.io/nvidia/sglang:25.10-py3",
+        ] {
+            assert_eq!(serving(image, &["sleep", "inf"]), Some(false), "{image}");
+        }
+        assert_eq!(serving("x/sglang-router", &["sleep", "inf"]), None);
+        assert_eq!(serving("any", &["echo", "sglang", "serve"]), None);
+        assert_eq!(
+            serving("any", &["python3", "-m", "sglang.bench_serving"]),
+            None
+        );
+        assert_eq!(
+            serving("any", &["python3", "-m", "sglang_router.launch_router"]),
+            None
+        );
+    }
+}
+
+#[cfg(test)]
+mod settings_tests {
     use super::*;
     use crate::capture::RequestedSettings;
     use crate::engine::ServeJob;
@@ -107,7 +190,7 @@ mod tests {
         ]
         .map(|(k, v)| (k.to_owned(), v.to_owned()))
         .into();
-        let s = read(&facts);
+        let s = read_settings(&facts);
         assert_eq!((s.port, s.model.as_deref()), (Some(31000), Some("org/m")));
         assert!(s.needs_api_key && !format!("{s:?}").contains("sk-"));
         for (key, value) in [
@@ -125,7 +208,7 @@ mod tests {
             settings: &RequestedSettings::default(),
             extra_engine_args: &[],
         });
-        let served = read(&ContainerFacts {
+        let served = read_settings(&ContainerFacts {
             argv: plan.cmd,
             ..ContainerFacts::default()
         });

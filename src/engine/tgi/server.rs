@@ -1,34 +1,70 @@
-//! Parses and renders the arguments of a TGI server; each flag is a variable too, in capitals.
+//! Whether a container is TGI's, where its launcher's flags begin, and what they set; each is a variable too, in capitals.
 
-use super::recognise;
 use crate::capture::ContainerFacts;
-use crate::engine::ServerSettings;
-use crate::engine::argv::{Flags, Grammar};
+use crate::engine::argv::{Flags, Grammar, basename};
+use crate::engine::process::{
+    ServerCommand, image_name, is_about, not_by_name, of_image, of_variable,
+};
 use crate::engine::settings::name_commonly;
+use crate::engine::{Recognition, ServerSettings};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+/// Programs that are the server, or start it.
+const PROGRAMS: &[&str] = &[
+    "text-generation-launcher",
+    "text-generation-router",
+    "tgi-entrypoint.sh",
+];
+
+/// Programs of TGI that serve nothing.
+const TOOLS: &[&str] = &["text-generation-benchmark"];
+
+/// A variable that only TGI reads.
+const OWN_ENV: &str = "TGI_WIGGLE_ROOM";
+
+/// The server that process 1 is, if it is one.
+fn server(facts: &ContainerFacts) -> Option<ServerCommand> {
+    let ours = image_is_tgi(&facts.image);
+    let begins = |word: &String| {
+        // Amazon's images start it by a script of a common name.
+        PROGRAMS.contains(&basename(word)) || (ours && basename(word) == "entrypoint.sh")
+    };
+    let flags_at = |argv: &[String]| {
+        let at = argv.iter().position(begins)?;
+        // An entrypoint runs the command that follows it.
+        let other = argv.get(at + 1).map(|w| basename(w));
+        let last = argv.iter().rposition(begins)?;
+        (other.is_none_or(|w| !TOOLS.contains(&w))).then_some(last + 1)
+    };
+    let of_flags = || ServerCommand::of_flags(&facts.argv, "--");
+    ServerCommand::find(facts, flags_at).or_else(|| of_flags().filter(|_| ours))
+}
+
+/// Whether the container is TGI's.
+pub fn recognise(facts: &ContainerFacts) -> Option<Recognition> {
+    if let Some(server) = server(facts) {
+        // A router or launcher script followed by a shell is an interactive session.
+        let serving = (server.flags().first()).is_none_or(|w| w.starts_with('-'));
+        let evidence = server.evidence(facts);
+        return Some(Recognition { evidence, serving });
+    }
+    of_image(facts, image_is_tgi(&facts.image), "TGI", not_by_name)
+        .or_else(|| of_variable(facts, &[OWN_ENV], "TGI", not_by_name))
+}
+
+/// Whether an image is named as TGI's are: `text-generation-inference`, Amazon's
+/// `huggingface-pytorch-tgi-inference`, `tgi-gaudi`.
+fn image_is_tgi(image: &str) -> bool {
+    let name = image_name(image);
+    let words: Vec<&str> = name.split(['-', '_', '.']).collect();
+    let named = name.contains("text-generation-inference") || words.contains(&"tgi");
+    named && !is_about(&words)
+}
+
 /// The launcher's flags by what they take, of releases 0.9 to 3.3.
-static GRAMMAR: LazyLock<Grammar> = LazyLock::new(|| {
-    Grammar::from_table(
-        "value
-  model_id revision validation_workers sharded num_shard quantize speculate dtype kv_cache_dtype
-  max_concurrent_requests max_best_of max_stop_sequences max_top_n_tokens max_input_tokens
-  max_input_length max_total_tokens waiting_served_ratio max_batch_prefill_tokens
-  max_batch_total_tokens max_waiting_tokens max_batch_size cuda_graphs hostname port
-  prometheus_port shard_uds_path master_addr master_port huggingface_hub_cache
-  weights_cache_override cuda_memory_fraction rope_scaling rope_factor otlp_endpoint
-  otlp_service_name cors_allow_origin api_key watermark_gamma watermark_delta ngrok_authtoken
-  ngrok_edge tokenizer_config_path max_client_batch_size lora_adapters usage_stats payload_limit
-switch
-  trust_remote_code disable_custom_kernels json_output env ngrok enable_cuda_graphs
-  disable_grammar_support enable_prefill_logprobs graceful_termination
-alias
-  p port
-  e env
-",
-    )
-});
+static GRAMMAR: LazyLock<Grammar> =
+    LazyLock::new(|| Grammar::from_table(include_str!("flags.txt")));
 
 /// Flags that affect memory or what is served, read as variables too. Excludes `HOSTNAME`: Docker
 /// sets it to the container's id.
@@ -86,8 +122,8 @@ const COMMON: &[(&str, &str)] = &[
 const SECRET: &[&str] = &["api_key", "ngrok_authtoken"];
 
 /// Settings of the server that process 1 is; of an idle container only its environment.
-pub fn read(facts: &ContainerFacts) -> ServerSettings {
-    let server = recognise::server(facts);
+pub fn read_settings(facts: &ContainerFacts) -> ServerSettings {
+    let server = server(facts);
     let mut env = facts.env.clone();
     let mut flags = Flags::default();
     let serves = server.is_some();
@@ -163,11 +199,74 @@ fn shards(values: &BTreeMap<String, String>, env: &BTreeMap<String, String>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::process::container;
+    use std::collections::BTreeMap;
+
+    fn serving(image: &str, argv: &[&str]) -> Option<bool> {
+        recognise(&container(image, argv)).map(|r| r.serving)
+    }
+
+    #[test]
+    fn servers_in_every_dress() {
+        for argv in [
+            &["text-generation-launcher", "--model-id", "m"][..],
+            &["/tgi-entrypoint.sh", "--model-id", "m"],
+            &["/tgi-entrypoint.sh"],
+            &[
+                "/tgi-entrypoint.sh",
+                "text-generation-launcher",
+                "--port",
+                "80",
+            ],
+            &["tini", "--", "/usr/local/bin/text-generation-launcher"],
+            &[
+                "sh",
+                "-c",
+                "exec text-generation-launcher --model-id $MODEL_ID",
+            ],
+        ] {
+            assert_eq!(serving("anything", argv), Some(true), "{argv:?}");
+        }
+        let image = "ghcr.io/huggingface/text-generation-inference:3.3.5-rocm";
+        assert_eq!(serving(image, &["--model-id", "m"]), Some(true));
+        let amazon =
+            "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-tgi-inference:2.3";
+        assert_eq!(serving(amazon, &["./entrypoint.sh"]), Some(true));
+    }
+
+    #[test]
+    fn idle_and_others() {
+        let image = "ghcr.io/huggingface/text-generation-inference:3";
+        for argv in [
+            &["sleep", "infinity"][..],
+            &["bash"],
+            &[],
+            &["/tgi-entrypoint.sh", "bash"],
+        ] {
+            assert_eq!(serving(image, argv), Some(false), "{argv:?}");
+        }
+        assert_eq!(serving("nginx", &["./entrypoint.sh"]), None);
+        assert_eq!(serving("vllm/vllm-openai", &["--model", "m"]), None);
+        assert_eq!(serving("org/tgi-exporter", &["/exporter"]), None);
+        assert_eq!(serving("x", &["echo", "text-generation-launcher"]), None);
+        let own = |argv: &str| ContainerFacts {
+            argv: vec![argv.to_owned()],
+            env: BTreeMap::from([(OWN_ENV.to_owned(), "0.9".to_owned())]),
+            ..ContainerFacts::default()
+        };
+        assert!(recognise(&own("bash")).is_some());
+        assert!(recognise(&own("nginx")).is_none());
+    }
+}
+
+#[cfg(test)]
+mod settings_tests {
+    use super::*;
     use crate::capture::RequestedSettings;
     use crate::engine::{EngineId, ServeJob};
 
     fn settings(argv: &[&str], env: &[(&str, &str)]) -> ServerSettings {
-        read(&ContainerFacts {
+        read_settings(&ContainerFacts {
             image: "ghcr.io/huggingface/text-generation-inference:3".to_owned(),
             argv: argv.iter().map(|w| (*w).to_owned()).collect(),
             env: env
