@@ -6,7 +6,7 @@
 
 use super::engines::vllm;
 use super::kv::text_value;
-use super::{Deployment, EngineId, Mixer, Model, Version};
+use super::{Deployment, Mixer, Model, Version};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -45,8 +45,7 @@ pub fn is_asked(model: &Model, deployment: &Deployment) -> bool {
 
 /// Whether it runs by rules that were read.
 pub fn is_computed(model: &Model, deployment: &Deployment) -> bool {
-    let known = deployment.engine == EngineId::Vllm && vllm::version(deployment) >= SINCE;
-    known && is_asked(model, deployment)
+    vllm::is_from(deployment, SINCE) && is_asked(model, deployment)
 }
 
 /// Whether nothing of a token is kept: attention in both directions, for which vLLM makes no cache.

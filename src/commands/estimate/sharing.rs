@@ -451,9 +451,7 @@ impl GpuGroup {
         let asked = &planned.asked;
         let deployment = &step.deployment;
         // The flag is there since 0.11.
-        let has = deployment
-            .version
-            .is_none_or(|v| v >= Version::new(0, 11, 0));
+        let has = !deployment.is_before(Version::new(0, 11, 0));
         let free = deployment.kv_cache_memory.is_none() && self.planned_models.len() > 1;
         let made = |pool: &u64| *pool > 0 && has && free && step.fits();
         let cache = step.pool.filter(made);

@@ -70,12 +70,17 @@ pub fn gpu_model(deployment: &Deployment) -> Option<&'static GpuModel> {
     catalog::find_gpu(catalog::shipped_gpus(), &deployment.gpu.as_ref()?.name)
 }
 
-/// Which generation a GPU is of.
-pub fn generation(gpu: &GpuModel) -> Generation {
-    gpu.generation
+/// Which generation the GPU of `deployment` is of, where it is known.
+pub fn generation_of(deployment: &Deployment) -> Option<Generation> {
+    gpu_model(deployment).map(|gpu| gpu.generation)
+}
+
+/// The GPU is known, and none of NVIDIA's, of which all measurements are.
+pub fn is_foreign(deployment: &Deployment) -> bool {
+    gpu_model(deployment).is_some_and(|gpu| gpu.vendor != "NVIDIA")
 }
 
 /// GPUs of one machine reach each other by NVLink; no, where the GPU is not known.
-pub fn nvlink(gpu: Option<&GpuModel>) -> bool {
-    gpu.is_some_and(|g| g.link == Link::Nvlink)
+pub fn has_nvlink(deployment: &Deployment) -> bool {
+    gpu_model(deployment).is_some_and(|gpu| gpu.link == Link::Nvlink)
 }

@@ -5,9 +5,7 @@ use crate::estimate::{Deployment, Model, Version};
 
 /// The settings of a deployment (TensorRT-LLM's documentation of `KvCacheConfig` and `trtllm-serve`).
 pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
-    let old = deployment
-        .version
-        .is_some_and(|v| v < Version::new(1, 0, 0));
+    let old = deployment.is_before(Version::new(1, 0, 0));
     Settings {
         // `free_gpu_memory_fraction`: of what is left, not of all.
         fraction: deployment.memory_fraction.unwrap_or(0.9),

@@ -246,6 +246,14 @@ pub enum Split {
 }
 
 impl Mixer {
+    /// Tokens that attention looks back at, where that is bounded.
+    pub fn window(&self) -> Option<Window> {
+        match self {
+            Mixer::Attention { window, .. } => *window,
+            _ => None,
+        }
+    }
+
     /// Bytes that one token adds on one GPU without any parallelism, while no window is full;
     /// `None` where that is no whole number. An indexer's key is kept in 8 bits with a scale of 4 bytes
     /// whatever the others' type is.
@@ -297,6 +305,12 @@ impl Model {
     pub fn is_latent(&self) -> bool {
         let latent = |m: &Mixer| matches!(m, Mixer::Latent { .. });
         self.mixers.iter().any(latent)
+    }
+
+    /// Whether a layer has attention over compressed keys.
+    pub fn is_compressed(&self) -> bool {
+        let compressed = |m: &Mixer| matches!(m, Mixer::Compressed { .. });
+        self.mixers.iter().any(compressed)
     }
 
     /// Whether a layer's latent attention has a sparse indexer.

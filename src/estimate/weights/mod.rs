@@ -95,12 +95,10 @@ impl Weights {
         }
         let roles: Vec<&str> = self.parts.iter().map(|p| p.role).collect();
         Term {
-            component: Component::Weights,
-            at_least: None,
-            bytes: Ok(self.bytes),
             formula: roles.join(" + "),
             inputs,
             band: Some(self.band.clone()),
+            ..Term::of(Component::Weights, Ok(self.bytes))
         }
     }
 }
@@ -337,12 +335,9 @@ impl Trust {
             Trust::DynamicFile { small: true } => (0.08, 0.50, 3),
         };
         let part = |share: f64| (bytes as f64 * share) as u64;
-        Band {
-            low: bytes.saturating_sub(part(below)),
-            high: bytes.saturating_add(part(above)),
-            cases,
-            source: "built-in: weights that engines printed".to_owned(),
-        }
+        let low = bytes.saturating_sub(part(below));
+        let high = bytes.saturating_add(part(above));
+        Band::new(low, high, cases, "built-in: weights that engines printed")
     }
 }
 
