@@ -147,12 +147,11 @@ fn gpu_of(fields: &Fields<'_>, warnings: &mut Vec<String>) -> Result<Option<Gpu>
         (None, None) => Ok(None),
         (name, Some(total)) => Ok(Some(gpu(name.unwrap_or("unknown"), total))),
         (Some(name), None) => {
-            let (known, note) =
-                catalog::resolve_gpu(catalog::shipped_gpus(), name).map_err(|unknown| {
-                    let known = unknown.hint.map_or(String::new(), |h| format!("{h} "));
-                    let hint = format!("{known}or give `gpu_total_gib`, what its driver reports");
-                    Unknown::new(unknown.what).hint(hint)
-                })?;
+            let (known, note) = catalog::resolve_gpu(name).map_err(|unknown| {
+                let known = unknown.hint.map_or(String::new(), |h| format!("{h} "));
+                let hint = format!("{known}or give `gpu_total_gib`, what its driver reports");
+                Unknown::new(unknown.what).hint(hint)
+            })?;
             warnings.extend(note);
             let total = known.reported_gib.unwrap_or_else(|| {
                 warnings.push(format!(

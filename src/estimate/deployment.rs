@@ -10,6 +10,7 @@ use super::{
 };
 use crate::engine::EngineId;
 use serde::Serialize;
+use std::fmt;
 
 /// How a model is to be served. What is `None` takes the engine's default for its version.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -227,6 +228,12 @@ pub struct Version {
     /// Of `0.4.6.post5` 5; 0 where nothing follows the patch.
     #[serde(skip)]
     pub post: u32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
 }
 
 impl Version {

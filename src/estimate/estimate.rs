@@ -86,8 +86,7 @@ impl Estimate {
             })
             .try_fold((0u64, 0u64), |(sum, high), t| {
                 let bytes = *t.bytes.as_ref().ok()?;
-                let upper = t.band.as_ref().map_or(bytes, |b| b.high.max(bytes));
-                Some((sum.saturating_add(bytes), high.saturating_add(upper)))
+                Some((sum.saturating_add(bytes), high.saturating_add(t.upper()?)))
             })
     }
 
@@ -181,18 +180,13 @@ impl Estimate {
 
     /// Less than a tenth of the budget is left beside one request where every part is at the upper end of its band.
     fn is_tight(&self, forecast: bool) -> bool {
-        let high = |t: &Term| {
-            t.bytes
-                .as_ref()
-                .map_or(0, |b| t.band.as_ref().map_or(*b, |band| band.high.max(*b)))
-        };
         let counted = |t: &&Term| match t.component {
             Component::KvCache => false,
             Component::CudaGraphs => forecast,
             _ => true,
         };
         let request = self.settings.max_model_len.and_then(|n| self.request(n));
-        let parts = self.terms.iter().filter(counted).map(high);
+        let parts = self.terms.iter().filter(counted).filter_map(Term::upper);
         let most = parts.fold(request.unwrap_or(0), u64::saturating_add);
         self.budget
             .is_some_and(|budget| most > budget - budget / 10)

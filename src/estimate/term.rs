@@ -55,6 +55,12 @@ pub struct Term {
 }
 
 impl Term {
+    /// Bytes at the upper end of its band; `None` where they are unknown.
+    pub fn upper(&self) -> Option<u64> {
+        let bytes = *self.bytes.as_ref().ok()?;
+        Some(self.band.as_ref().map_or(bytes, |b| b.high.max(bytes)))
+    }
+
     /// One of which nothing but its figure is said.
     pub fn of(component: Component, bytes: Result<u64, Unknown>) -> Term {
         Term {

@@ -6,6 +6,7 @@ use super::arithmetic::sum;
 use super::encoder::{self, Encoder};
 use super::engines::{self, Generation, Settings, vllm};
 use super::pooling;
+use super::settings::json_value;
 use super::speculation::{self, Proposer, Speculation};
 use super::weights::shard::offloaded;
 use super::{Band, Component, Deployment, EngineId, Estimate, Model, Term, Unknown, Version};
@@ -397,8 +398,7 @@ pub(super) fn without_graphs(
 pub(super) fn with_parts(values: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut all = values.clone();
     for whole in ["compilation_config", "hf_overrides"] {
-        let parsed = values.get(whole).map(|text| serde_json::from_str(text));
-        if let Some(Ok(Value::Object(parts))) = parsed {
+        if let Value::Object(parts) = json_value(values, whole) {
             all.remove(whole);
             let parts = parts
                 .iter()
@@ -438,7 +438,6 @@ pub fn foreign_flags(
         !table.gone.iter().any(from) && !table.absent.iter().any(until)
     };
     let names = values.keys().filter(|name| !in_release(name));
-    let version = format!("{}.{}.{}", version.major, version.minor, version.patch);
     names
         .map(|name| {
             format!(
@@ -536,10 +535,7 @@ pub fn of_settings(engine: EngineId, values: &BTreeMap<String, String>) -> Besid
         unmodelled,
         ..Besides::default()
     };
-    let config = values
-        .get("speculative_config")
-        .map(|text| serde_json::from_str::<Value>(text));
-    let mut config = config.and_then(Result::ok).unwrap_or_default();
+    let mut config = json_value(values, "speculative_config");
     // vLLM takes a key of it as a flag too: `--speculative-config.method mtp`.
     for (name, text) in values {
         if let Some(key) = name.strip_prefix("speculative_config.") {
@@ -550,24 +546,15 @@ pub fn of_settings(engine: EngineId, values: &BTreeMap<String, String>) -> Besid
         }
     }
     let set = |name: &&str| {
-        values
-            .get(*name)
-            .map(|v| v.trim().to_owned())
-            .filter(|v| !v.is_empty())
+        let value = values.get(*name)?.trim();
+        (!value.is_empty()).then(|| value.to_owned())
     };
     let first = |names: &[&str], key: &str| {
         let own = names.iter().find_map(&set);
         own.or_else(|| Some(config.get(key)?.as_str()?.to_owned()))
     };
-    let method = first(
-        &[
-            "spec_method",
-            "speculative_algorithm",
-            "spec_type",
-            "speculate",
-        ],
-        "method",
-    );
+    let methods = [&speculation::METHODS[..], &["speculate"]].concat();
+    let method = first(&methods, "method");
     let draft = first(&speculation::MODELS, "model");
     let method = method.filter(|m| !(draft.is_some() && m == "draft_model"));
     found.draft = draft.filter(|_| method.is_none());
@@ -637,32 +624,30 @@ pub(super) fn of(
         let name = "the compute buffer beside layers on the processor".to_owned();
         all.push(Unmodelled::new(name, Up, &[Peak]));
     }
-    let mut put = |name: String, moves, terms: &[Component]| {
-        all.push(Unmodelled::new(name, moves, terms));
-    };
     // Files name each tensor: what the configuration leaves open of the weights is known there.
     for part in &model.unmodelled {
         let known = |t: &&Component| !(from_files && **t == Weights);
         let terms: Vec<Component> = part.terms.iter().filter(known).copied().collect();
         let left_out = d.language_only && part.is_tower();
         if !terms.is_empty() && !left_out {
-            put(part.name.clone(), part.moves, &terms);
+            all.push(Unmodelled::new(&part.name, part.moves, &terms));
         }
     }
     if let Some((newest, version)) = newer(d) {
         let name = format!("version {version}: rules are known up to {newest}");
-        put(name, Either, RUNNING);
+        all.push(Unmodelled::new(name, Either, RUNNING));
     }
     let machine =
         engines::gpu_model(d).filter(|m| m.shares_host.is_some_and(|s| s.stopped.is_none()));
     if let Some(machine) = machine {
         let name = format!("memory that {} shares with its host", machine.name);
         let measured = machine.shares_host.is_some_and(|s| s.off.is_some());
-        put(name, Either, if measured { &[] } else { RUNNING });
+        let terms = if measured { &[] } else { RUNNING };
+        all.push(Unmodelled::new(name, Either, terms));
     }
     // Of vLLM two runs with two stages were measured, and agree.
     if d.pp > 1 && served && d.engine != EngineId::Vllm {
-        put("pipeline parallelism".into(), Either, ALL);
+        all.push(Unmodelled::new("pipeline parallelism", Either, ALL));
     }
     if let Some(asked) = &d.speculation {
         let lacks = asked.proposer == Proposer::Predictor && model.predictor.mixers.is_empty();
@@ -684,23 +669,19 @@ pub(super) fn of(
             ..Unmodelled::new(name, Either, &[Peak])
         });
     }
-    let mut put = |name: String, moves, terms: &[Component]| {
+    let mut put = |name: &str, moves, terms: &[Component]| {
         all.push(Unmodelled::new(name, moves, terms));
     };
     // Of dense models on vLLM runs with LoRA were measured, and agree.
     let experts = model.experts_per_token.is_some_and(|n| n > 0);
     if d.lora.is_some() && served && (experts || d.engine != EngineId::Vllm) {
-        put("LoRA's buffers and graphs".into(), Up, &[Peak, CudaGraphs]);
+        put("LoRA's buffers and graphs", Up, &[Peak, CudaGraphs]);
     }
     match activation.encoder {
-        Encoder::Unknown => put(
-            "the peak of the encoder of images or sound".into(),
-            Up,
-            &[Peak],
-        ),
+        Encoder::Unknown => put("the peak of the encoder of images or sound", Up, &[Peak]),
         Encoder::Counted if settings.batched_tokens > LONGEST_IMAGE_STEP => {
             let name = format!("images in steps of more than {LONGEST_IMAGE_STEP} tokens");
-            put(name, Up, &[Peak]);
+            put(&name, Up, &[Peak]);
         }
         _ => {}
     }
@@ -708,16 +689,12 @@ pub(super) fn of(
     let of_v0 = d.engine == EngineId::Vllm && d.vllm_v0 != Some(false);
     if of_v0 && model.is_recurrent() && vllm::version(d) < Version::new(0, 10, 2) {
         let name = "the states that the V0 engine keeps of its sequences";
-        put(name.into(), Up, &[KvCache, Peak]);
+        put(name, Up, &[KvCache, Peak]);
     }
     let pools = served && d.engine != EngineId::Vllm;
     let estimated = d.engine == EngineId::Sglang && d.speculation.is_none();
     if pools && model.is_recurrent() && !estimated {
-        put(
-            "the engine's pool of recurrent states".into(),
-            Either,
-            &[KvCache],
-        );
+        put("the engine's pool of recurrent states", Either, &[KvCache]);
     }
     let fp8 = d.kv_dtype.as_deref().is_some_and(|t| t.contains("fp8"));
     // SGLang's rows depend on the backend, which by default is another one on Blackwell and AMD's.
@@ -727,26 +704,23 @@ pub(super) fn of(
     );
     let rows_known = d.engine == EngineId::Sglang && usual;
     if pools && fp8 && model.is_indexed() && !rows_known {
-        put(
-            "rows of a sparse attention's cache in 8 bits".into(),
-            Either,
-            &[KvCache],
-        );
+        let name = "rows of a sparse attention's cache in 8 bits";
+        put(name, Either, &[KvCache]);
     }
     let padded = served && d.gpu.is_some() && engines::gpu_model(d).is_none();
     if padded && is_mxfp4(model, d) {
-        put("how mxfp4 is padded on this GPU".into(), Either, &[Weights]);
+        put("how mxfp4 is padded on this GPU", Either, &[Weights]);
     }
     if pooling::is_asked(model, d) && !pooling::is_computed(model, d) {
         let name = "a runner that pools (embeddings, scores)";
-        put(name.into(), Either, &[KvCache, Peak, CudaGraphs]);
+        put(name, Either, &[KvCache, Peak, CudaGraphs]);
     }
     all.dedup();
     all
 }
 
 /// The newest release with known rules, and the deployment's where that is newer or older than all of these.
-fn newer(deployment: &Deployment) -> Option<(String, String)> {
+fn newer(deployment: &Deployment) -> Option<(&'static String, Version)> {
     let version = deployment.version?;
     let [first, last] = engine_table(deployment.engine)?.versions.as_ref()?;
     let (from, to) = (Version::leading(first)?, Version::leading(last)?);
@@ -757,8 +731,7 @@ fn newer(deployment: &Deployment) -> Option<(String, String)> {
     } else {
         (version.major, version.minor) > (to.major, to.minor)
     };
-    let name = format!("{}.{}.{}", version.major, version.minor, version.patch);
-    (beyond || version < from).then(|| (last.clone(), name))
+    (beyond || version < from).then_some((last, version))
 }
 
 fn is_mxfp4(model: &Model, deployment: &Deployment) -> bool {

@@ -81,9 +81,7 @@ pub(super) fn attention(t: &mut Table, f: &Facts<'_>, i: u64, layer: &Layer) {
         || windowed && v.is("add_swa_attention_sink_bias")
         || !windowed && v.is("add_full_attention_sink_bias");
     // Llama 3.2 Vision's layers that look at the image: norms of a head, and two gates.
-    let crossed = f.family.pattern == Pattern::Crossed
-        && v.list("cross_attention_layers")
-            .is_some_and(|l| l.iter().any(|n| n.as_u64() == Some(i)));
+    let crossed = f.family.pattern == Pattern::Crossed && v.lists("cross_attention_layers", i);
     if crossed {
         t.vector("qk_norm", 2 * key_dim);
         t.vector("cross_gates", 2);

@@ -13,7 +13,7 @@ mod recurrent;
 mod table;
 mod vision;
 
-pub use build::from_config;
+pub use build::{QUANTIZATION, from_config};
 pub use flags::{Flags, describe_kv_readings, from_flags};
 pub use vision::MULTIMODAL;
 
@@ -254,6 +254,15 @@ impl Mixer {
         }
     }
 
+    /// A state is kept for each sequence, but for a convolution's few tokens.
+    pub fn is_recurrent(&self) -> bool {
+        use Mixer::{DeltaNet, Lightning, Mamba1, Mamba2};
+        matches!(
+            self,
+            Mamba1 { .. } | Mamba2 { .. } | DeltaNet { .. } | Lightning { .. }
+        )
+    }
+
     /// Bytes that one token adds on one GPU without any parallelism, while no window is full;
     /// `None` where that is no whole number. An indexer's key is kept in 8 bits with a scale of 4 bytes
     /// whatever the others' type is.
@@ -321,14 +330,7 @@ impl Model {
 
     /// Whether a layer keeps a state for each sequence.
     pub fn is_recurrent(&self) -> bool {
-        use Mixer::{DeltaNet, Lightning, Mamba1, Mamba2};
-        let recurrent = |m: &Mixer| {
-            matches!(
-                m,
-                Mamba1 { .. } | Mamba2 { .. } | DeltaNet { .. } | Lightning { .. }
-            )
-        };
-        self.mixers.iter().any(recurrent)
+        self.mixers.iter().any(Mixer::is_recurrent)
     }
 
     /// `quant_method` of its quantisation.

@@ -135,7 +135,7 @@ fn least_padding(layers: &[u64], least: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::{model::from_config, pool};
+    use crate::estimate::{EngineId, model::from_config, pool};
     use serde_json::json;
 
     /// V4-Flash and V4-Pro as far as the cache goes: layers that see a window alone, then every fourth and 128th token.
