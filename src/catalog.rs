@@ -1,8 +1,9 @@
 //! Facts about GPUs for planning, as makers' data sheets have them (configs/gpus.yaml).
 
-use crate::error::Failure;
+use crate::tables::read_table;
 use crate::wording::did_you_mean;
 use serde::{Deserialize, Serialize};
+use std::sync::LazyLock;
 
 /// The facts that ship.
 const SHIPPED: &str = include_str!("../configs/gpus.yaml");
@@ -86,8 +87,13 @@ fn is_sold_alone() -> bool {
 
 /// Every model that ships, read once; none where the file cannot be read, which a test rules out.
 pub fn shipped_gpus() -> &'static [GpuModel] {
-    static READ: std::sync::LazyLock<Vec<GpuModel>> =
-        std::sync::LazyLock::new(|| load_gpus().unwrap_or_default());
+    static READ: LazyLock<Vec<GpuModel>> = LazyLock::new(|| {
+        let mut models: Vec<GpuModel> = read_table(SHIPPED);
+        for model in &mut models {
+            model.plain_names = model.names().map(plain_name).collect();
+        }
+        models
+    });
     &READ
 }
 
@@ -140,16 +146,16 @@ fn short_name(name: &str) -> String {
 }
 
 /// The model with exactly this name: a short name (`H100`, `RTX 4090`) or the catalog's name.
-fn exact_gpu<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
+fn exact_gpu(name: &str) -> Option<&'static GpuModel> {
     let (plain, short) = (plain_name(name), short_name(name));
     let is = |known: &String| *known == plain || *known == short;
-    models.iter().find(|m| m.plain_names.iter().any(is))
+    shipped_gpus().iter().find(|m| m.plain_names.iter().any(is))
 }
 
 /// The model with this name: a short name (`H100`, `RTX 4090`), the catalog's name, or a driver's
 /// name. Of a name that a person gives, [`resolve_gpu`] checks every word.
-pub fn find_gpu<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
-    exact_gpu(models, name).or_else(|| model_of(models, name))
+pub fn find_gpu(name: &str) -> Option<&'static GpuModel> {
+    exact_gpu(name).or_else(|| model_of(name))
 }
 
 /// Words that a full name has besides, and that set no GPU apart from another one.
@@ -204,10 +210,8 @@ pub struct UnknownGpu {
 ///
 /// # Errors
 /// The name, or its memory, is not known.
-pub fn resolve_gpu<'a>(
-    models: &'a [GpuModel],
-    name: &str,
-) -> Result<(&'a GpuModel, Option<String>), UnknownGpu> {
+pub fn resolve_gpu(name: &str) -> Result<(&'static GpuModel, Option<String>), UnknownGpu> {
+    let models = shipped_gpus();
     let words = words_of(name);
     // Of a slice it stands behind the board's: `H100 80GB HBM3 MIG 2g.20gb`.
     let size = words.iter().rev().find_map(|w| size_of(w));
@@ -220,23 +224,19 @@ pub fn resolve_gpu<'a>(
     let note = |found: &GpuModel| {
         let families: Vec<String> = found.names().map(family_name).collect();
         let is = |m: &&GpuModel| m.names().any(|n| families.contains(&family_name(n)));
-        let mut others = models
-            .iter()
-            .filter(is)
-            .filter(|m| m.memory_gib != found.memory_gib);
-        let other = others.next().filter(|_| size.is_none())?;
+        let mut others = models.iter().filter(is);
+        let other = others.find(|m| m.memory_gib != found.memory_gib && size.is_none())?;
         Some(format!(
             "`{name}` has more than one size of memory: taken as {} with {} GiB; name `{}` for the one with {} GiB",
             found.name, found.memory_gib, other.name, other.memory_gib
         ))
     };
-    if let Some(found) = exact_gpu(models, name).or_else(|| {
-        let sized = || siblings().find(fits);
-        size.and_then(|_| sized())
-    }) {
+    if let Some(found) =
+        exact_gpu(name).or_else(|| siblings().find(fits).filter(|_| size.is_some()))
+    {
         return Ok((found, note(found)));
     }
-    let driver = model_of(models, name);
+    let driver = model_of(name);
     let sizes = |all: Vec<&GpuModel>| {
         let mut sizes: Vec<String> = all.iter().map(|m| format!("{} GB", m.memory_gib)).collect();
         sizes.dedup();
@@ -250,11 +250,12 @@ pub fn resolve_gpu<'a>(
         if size.is_some() && !all.is_empty() {
             return Err(sizes(all));
         }
-        let hint = match is_apple(&words) {
-            true => Some("Apple's GPUs share the machine's memory, and how engines divide it there is not measured: no rules are known for them".to_owned()),
-            false => near_gpu(models, name),
+        let hint = if is_apple(&words) {
+            Some("Apple's GPUs share the machine's memory, and how engines divide it there is not measured: no rules are known for them".to_owned())
+        } else {
+            near_gpu(name)
         };
-        let counted = counted_name(models, name).map(|(count, one)| {
+        let counted = counted_name(name).map(|(count, one)| {
             let name = &one.name;
             format!("--tp sets how many: --gpu \"{name}\" --tp {count}")
         });
@@ -263,11 +264,8 @@ pub fn resolve_gpu<'a>(
             hint: counted.or(hint),
         });
     };
-    let own = found
-        .words
-        .iter()
-        .any(|w| size_of(&w.to_ascii_lowercase()) == size);
-    if fits(&found) || own {
+    let mut words = found.words.iter();
+    if fits(&found) || words.any(|w| size_of(&w.to_ascii_lowercase()) == size) {
         return Ok((found, note(found)));
     }
     let all: Vec<&GpuModel> = siblings().collect();
@@ -275,12 +273,12 @@ pub fn resolve_gpu<'a>(
 }
 
 /// How many GPUs a name has before or behind it, and of which: `4x4090`, `H100 x8`.
-pub fn counted_name<'a>(models: &'a [GpuModel], name: &str) -> Option<(u64, &'a GpuModel)> {
+pub fn counted_name(name: &str) -> Option<(u64, &'static GpuModel)> {
     let signs = ['x', 'X', '*'];
     let before = name.split_once(signs);
     let behind = name.rsplit_once(signs).map(|(one, count)| (count, one));
     let mut both = [before, behind].into_iter().flatten();
-    both.find_map(|(count, one)| Some((count.trim().parse().ok()?, find_gpu(models, one)?)))
+    both.find_map(|(count, one)| Some((count.trim().parse().ok()?, find_gpu(one)?)))
 }
 
 /// `Apple M4 Max`, `M4 Max`.
@@ -289,19 +287,15 @@ fn is_apple(words: &[String]) -> bool {
         let number = word.strip_prefix('m').unwrap_or("");
         number.len() == 1 && number.bytes().all(|b| b.is_ascii_digit())
     };
-    let first = words.first();
-    first.is_some_and(|w| w == "apple") || first.is_some_and(chip)
+    words.first().is_some_and(|w| w == "apple" || chip(w))
 }
 
 /// ``did you mean `MI300X`?``: the names that begin as this one or of which it is the beginning, with the
 /// same number; then those that are a slip away.
-fn near_gpu(models: &[GpuModel], name: &str) -> Option<String> {
+fn near_gpu(name: &str) -> Option<String> {
+    let models = shipped_gpus();
     let wanted = family_name(name);
-    let digits = |text: &str| {
-        text.chars()
-            .filter(char::is_ascii_digit)
-            .collect::<String>()
-    };
+    let digits = |text: &str| -> String { text.chars().filter(char::is_ascii_digit).collect() };
     let rank = |known: &str| {
         let edits = strsim::damerau_levenshtein(&wanted, known);
         let long = known.len() * 2 >= wanted.len() && known.len() >= 2;
@@ -315,9 +309,7 @@ fn near_gpu(models: &[GpuModel], name: &str) -> Option<String> {
     };
     let mut near: Vec<((usize, usize), &str)> = Vec::new();
     for model in models {
-        let ranked = model
-            .names()
-            .filter_map(|n| Some((rank(&family_name(n))?, n)));
+        let ranked = (model.names()).filter_map(|n| Some((rank(&family_name(n))?, n)));
         // People's name rather than the maker's.
         near.extend(ranked.min_by_key(|(rank, n)| (*rank, n.len())));
     }
@@ -342,29 +334,14 @@ impl GpuModel {
     fn extra_words<'w>(&self, words: &'w [String]) -> Vec<&'w str> {
         let mut own: Vec<String> = self.names().flat_map(words_of).collect();
         own.extend(self.words.iter().map(|w| w.to_ascii_lowercase()));
-        let extra = words
-            .iter()
-            .filter(|w| size_of(w).is_none() && !own.contains(w));
-        let extra = extra
-            .map(String::as_str)
-            .filter(|w| !FILLERS.split(' ').any(|filler| filler == *w));
-        extra.collect()
+        let is_filler = |word: &str| FILLERS.split(' ').any(|filler| filler == word);
+        let extra = |w: &&str| size_of(w).is_none() && !is_filler(w) && !own.iter().any(|o| o == w);
+        words.iter().map(String::as_str).filter(extra).collect()
     }
-}
-
-/// Every model that ships.
-pub fn load_gpus() -> Result<Vec<GpuModel>, Failure> {
-    let mut models: Vec<GpuModel> = serde_yaml::from_str(SHIPPED).map_err(|e| {
-        Failure::bug("plimsoll's built-in table of GPUs cannot be read").caused_by(e)
-    })?;
-    for model in &mut models {
-        model.plain_names = model.names().map(plain_name).collect();
-    }
-    Ok(models)
 }
 
 /// The model of a GPU with this name. Memory decides nothing: a slice has less of it.
-pub fn model_of<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> {
+pub fn model_of(name: &str) -> Option<&'static GpuModel> {
     let words: Vec<String> = name
         .split(|c: char| !c.is_ascii_alphanumeric())
         .map(str::to_ascii_lowercase)
@@ -372,14 +349,9 @@ pub fn model_of<'a>(models: &'a [GpuModel], name: &str) -> Option<&'a GpuModel> 
     // A GPU's variants for some markets share its name with a letter more (`4090 D`) and are
     // something else.
     let other = |m: &&GpuModel| words.iter().any(|w| w == "d") && m.name.contains("RTX");
-    models
-        .iter()
-        .find(|m| {
-            m.words
-                .iter()
-                .all(|w| words.contains(&w.to_ascii_lowercase()))
-        })
-        .filter(|m| !other(m))
+    let named = |w: &String| words.contains(&w.to_ascii_lowercase());
+    let found = shipped_gpus().iter().find(|m| m.words.iter().all(named));
+    found.filter(|m| !other(m))
 }
 
 #[cfg(test)]
@@ -388,9 +360,9 @@ mod tests {
 
     #[test]
     fn what_ships_is_sound() {
-        let models = load_gpus().unwrap();
+        let models = shipped_gpus();
         assert!(models.len() >= 30);
-        for m in &models {
+        for m in models {
             assert!(
                 ["NVIDIA", "AMD", "Intel"].contains(&m.vendor.as_str()),
                 "{m:?}"
@@ -398,10 +370,10 @@ mod tests {
             assert!((6.0..=512.0).contains(&m.memory_gib), "{m:?}");
             assert!((100.0..=10_000.0).contains(&m.bandwidth_gb_s), "{m:?}");
             assert!(!m.words.is_empty(), "{m:?}");
-            let found = model_of(&models, &format!("{} {}", m.vendor, m.words.join(" ")));
+            let found = model_of(&format!("{} {}", m.vendor, m.words.join(" ")));
             assert_eq!(found, Some(m), "another entry stands in its way");
             for short in &m.called {
-                assert_eq!(find_gpu(&models, short), Some(m), "{short}");
+                assert_eq!(find_gpu(short), Some(m), "{short}");
             }
             if let Some(reported) = m.reported_gib {
                 assert!((0.9..=1.0).contains(&(reported / m.memory_gib)), "{m:?}");
@@ -411,8 +383,7 @@ mod tests {
 
     #[test]
     fn a_board_of_two_dies_is_planned_by_the_die() {
-        let models = load_gpus().unwrap();
-        let die = find_gpu(&models, "MI250X").unwrap();
+        let die = find_gpu("MI250X").unwrap();
         // Half of a board's 128 GiB and 3.2768 TB/s.
         assert!((die.memory_gib, die.bandwidth_gb_s, die.sms) == (64.0, 1638.4, 110));
         assert!(die.name.contains("die"), "{}", die.name);
@@ -420,8 +391,7 @@ mod tests {
 
     #[test]
     fn a_size_or_a_suffix_of_a_name_is_never_passed_over() {
-        let models = load_gpus().unwrap();
-        let found = |name: &str| resolve_gpu(&models, name).map(|(m, _)| m.memory_gib);
+        let found = |name: &str| resolve_gpu(name).map(|(m, _)| m.memory_gib);
         for (name, gib) in [
             ("RTX 4060 Ti 8GB", 8.0),
             ("RTX 4060 Ti 16 GB", 16.0),
@@ -452,34 +422,30 @@ mod tests {
             ("H1000", "did you mean `H100`?"),
             ("mi300", "did you mean `MI300X` or `MI300A`?"),
         ] {
-            let refused = resolve_gpu(&models, name).unwrap_err();
+            let refused = resolve_gpu(name).unwrap_err();
             assert_eq!(refused.hint.as_deref(), Some(hint), "{name}");
         }
-        let apple = resolve_gpu(&models, "Apple M4 Max").unwrap_err();
+        let apple = resolve_gpu("Apple M4 Max").unwrap_err();
         assert!(apple.hint.unwrap().contains("share the machine's memory"));
         assert_eq!(found("NVIDIA A100-SXM4-80GB MIG 3g.40gb"), Ok(40.0));
         assert_eq!(found("NVIDIA H100 80GB HBM3 MIG 2g.20gb"), Ok(20.0));
-        let ada = resolve_gpu(&models, "RTX A6000 Ada")
-            .unwrap_err()
-            .hint
-            .unwrap();
+        let ada = resolve_gpu("RTX A6000 Ada").unwrap_err().hint.unwrap();
         assert!(ada.contains("A6000") || ada.contains("6000 Ada"), "{ada}");
         for (name, other) in [
             ("A100", "`A100 40GB`"),
             ("V100", "`Tesla V100 SXM2 16GB`"),
             ("RTX 4060 Ti", "`GeForce RTX 4060 Ti 8GB`"),
         ] {
-            let note = resolve_gpu(&models, name).unwrap().1.unwrap();
+            let note = resolve_gpu(name).unwrap().1.unwrap();
             assert!(note.contains(other), "{note}");
         }
         for name in ["H100", "L4", "A100 80GB", "A100-40GB", "RTX 4060 Ti 8GB"] {
-            assert_eq!(resolve_gpu(&models, name).unwrap().1, None, "{name}");
+            assert_eq!(resolve_gpu(name).unwrap().1, None, "{name}");
         }
     }
 
     #[test]
     fn drivers_names_lead_to_models() {
-        let models = load_gpus().unwrap();
         for (name, expected) in [
             ("NVIDIA H100 80GB HBM3", Some("H100 SXM 80GB")),
             ("NVIDIA H100 PCIe", Some("H100 PCIe 80GB")),
@@ -500,7 +466,7 @@ mod tests {
             ("NVIDIA GB200", Some("GB200")),
             ("", None),
         ] {
-            let found = model_of(&models, name).map(|m| m.name.as_str());
+            let found = model_of(name).map(|m| m.name.as_str());
             assert_eq!(found, expected, "{name}");
         }
     }

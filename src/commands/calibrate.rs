@@ -44,9 +44,8 @@ pub fn run_calibrate(console: &Console, args: &CalibrateArgs) -> anyhow::Result<
         return Ok(ExitCode::Done);
     }
 
-    let gpus = catalog::load_gpus()?;
     let name = |gpu: &str| {
-        let known = catalog::model_of(&gpus, gpu);
+        let known = catalog::model_of(gpu);
         known.map_or_else(|| gpu.to_owned(), |m| m.name.clone())
     };
     let mut learned = Vec::new();

@@ -24,7 +24,7 @@ struct Gpus {
     /// Why there are none, or why one could not be read.
     problem: Option<String>,
     /// Facts from data sheets.
-    catalog: Vec<GpuModel>,
+    catalog: &'static [GpuModel],
 }
 
 /// A GPU of this host.
@@ -35,20 +35,21 @@ struct HostGpu {
     /// Its memory just now; null when it could not be read.
     now: Option<MemorySample>,
     /// Its model, where the name leads to one; null for a slice, which is a part of it.
-    model: Option<GpuModel>,
+    model: Option<&'static GpuModel>,
     /// What it is split into (MIG), in the driver's order.
     slices: Vec<HostGpu>,
 }
 
 pub fn run_gpus(console: &Console, args: &GpusArgs) -> anyhow::Result<ExitCode> {
-    let gpus = look_at_host(catalog::load_gpus()?);
+    let gpus = look_at_host();
     console.show_page(args.json, &gpus, |_| {
         render_text(&gpus, console.page_options())
     })?;
     Ok(ExitCode::Done)
 }
 
-fn look_at_host(catalog: Vec<GpuModel>) -> Gpus {
+fn look_at_host() -> Gpus {
+    let catalog = catalog::shipped_gpus();
     let mut backend = match telemetry::open_host() {
         Ok(backend) => backend,
         Err(failure) => {
@@ -62,7 +63,7 @@ fn look_at_host(catalog: Vec<GpuModel>) -> Gpus {
     };
     let (mut here, mut problem) = read_devices(backend.as_mut());
     for gpu in &mut here {
-        gpu.model = catalog::model_of(&catalog, &gpu.device.name).cloned();
+        gpu.model = catalog::model_of(&gpu.device.name);
     }
     if let Some(mut slices) = telemetry::open_slices() {
         let (slices, unread) = read_devices(slices.as_mut());
@@ -151,7 +152,7 @@ fn render_text(gpus: &Gpus, options: TextOptions) -> String {
         ("", Align::Right, ColumnFit::Whole),
         ("", Align::Right, ColumnFit::Whole),
     ]);
-    for m in &gpus.catalog {
+    for m in gpus.catalog {
         table.add_row(vec![
             StyledCell::new(m.vendor.to_string(), Style::new().dimmed()),
             (&m.name).into(),
@@ -174,7 +175,7 @@ mod tests {
             here: Vec::new(),
             backend: None,
             problem: Some("no GPU can be read: a libloading error occurred: /nowhere/lib/x86_64-linux-gnu/nvidia/current/libnvidia-ml.so.1: cannot open shared object file: No such file or directory".into()),
-            catalog: catalog::load_gpus().unwrap(),
+            catalog: catalog::shipped_gpus(),
         };
         assert_fits(|options| render_text(&gpus, options));
     }

@@ -74,16 +74,7 @@ impl ModelLine {
 }
 
 fn model_line(shipped: &Shipped, model: &Model) -> ModelLine {
-    let keeps_state = |m: &&Mixer| {
-        matches!(
-            m,
-            Mixer::Mamba1 { .. }
-                | Mixer::Mamba2 { .. }
-                | Mixer::DeltaNet { .. }
-                | Mixer::Convolution { .. }
-                | Mixer::Lightning { .. }
-        )
-    };
+    let keeps_state = |m: &&Mixer| m.is_recurrent() || matches!(m, Mixer::Convolution { .. });
     ModelLine {
         name: shipped.name,
         ids: shipped.ids().collect(),

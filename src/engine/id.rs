@@ -20,6 +20,13 @@ macro_rules! engines {
             pub const ALL: &[EngineId] = &[$($(#[$only])? EngineId::$id,)*];
         }
 
+        /// The one that is meant where none is named.
+        impl Default for EngineId {
+            fn default() -> Self {
+                EngineId::Vllm
+            }
+        }
+
         impl Deref for EngineId {
             type Target = Engine;
 

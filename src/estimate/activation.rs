@@ -7,10 +7,11 @@ use super::{
     encoder::{self, Encoder},
     engines::{self, Generation, Settings, vllm},
     format::{Format, Scheme},
+    kv::value_bytes,
     pooling,
     speculation::{self, Proposer, Speculation},
 };
-use crate::estimate::arithmetic::{product, sum};
+use crate::estimate::arithmetic::{count_if, product, sum};
 
 /// The parts of the peak, bytes on one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,12 +116,10 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
 
     // Sampler: the step's hidden states; of each sequence the last one, twice (as it is and drawn at random).
     let drawn = product([sequences, hidden, 2]);
-    let workspace = library_workspace(gpu.map(engines::generation));
+    let workspace = library_workspace(engines::generation_of(deployment));
     let logits = sequences.saturating_mul(model.vocab);
     let verifying = speculation::tokens(deployment) > 0 && kind != Sampler::Pooler;
-    let of_logit = kind
-        .bytes_of_logit()
-        .max(if verifying { REJECTION } else { 0 });
+    let of_logit = kind.bytes_of_logit().max(count_if(verifying, REJECTION));
     let mut sampling = sum([product([logits, of_logit]), step, drawn]);
     if kind == Sampler::Triton {
         // One row of logits for each multiprocessor (vLLM, v1/sample/ops/topk_topp_triton.py).
@@ -134,7 +133,7 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     let encoding = encoder::of(model, deployment, settings, value);
     let mut kept = sum([encoding.left, workspace]);
     let vllm = deployment.engine == EngineId::Vllm;
-    let keeps_experts = vllm && vllm::version(deployment) >= Version::new(0, 15, 0);
+    let keeps_experts = vllm::is_from(deployment, Version::new(0, 15, 0));
     if keeps_experts {
         // Buffers of fused experts come from a workspace that stays (vLLM 0.19, v1/worker/workspace.py).
         kept = kept.saturating_add(experts);
@@ -168,8 +167,7 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
     let forward = streams.saturating_add(layer);
     let others = forward.max(sampling).saturating_add(kept);
     let compiling = compiled_inputs(model, deployment, settings);
-    // Measured on NVIDIA's alone.
-    let measured = gpu.is_none_or(|g| g.vendor == "NVIDIA");
+    let measured = !engines::is_foreign(deployment);
     let range = match encoding.range {
         Some(ends) => Some(ends.map(|end| end.max(others))),
         None if measured && compiling > others.max(encoding.peak) => {
@@ -182,10 +180,7 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
         sampler: sampling,
         kept,
         kind,
-        warm_up: match kind {
-            Sampler::Unprocessed => product([logits, WARM_UP]),
-            _ => 0,
-        },
+        warm_up: count_if(kind == Sampler::Unprocessed, product([logits, WARM_UP])),
         encoding: encoding.peak,
         encoder: encoding.known,
         compiling,
@@ -201,9 +196,7 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Activa
 /// 1.04 GiB for a table of 1.015; two starts that compiled had 0.94 and 1.2 GiB more than the next, for tables of 0.98 and
 /// 1.16.
 fn compiled_inputs(model: &Model, deployment: &Deployment, settings: &Settings) -> u64 {
-    let compiles = deployment.engine == EngineId::Vllm
-        && vllm::version(deployment) >= Version::new(0, 12, 0)
-        && !settings.eager;
+    let compiles = vllm::is_from(deployment, Version::new(0, 12, 0)) && !settings.eager;
     if !compiles || (encoder::has_encoder(model) && !deployment.language_only) {
         return 0;
     }
@@ -211,22 +204,9 @@ fn compiled_inputs(model: &Model, deployment: &Deployment, settings: &Settings) 
         .tensors
         .iter()
         .filter(|t| matches!(t.role, "embed" | "embed_per_layer"));
-    let bytes = tables.map(|t| {
-        product([
-            split(t.rows, deployment.tp),
-            t.columns,
-            value_bytes(deployment),
-        ])
-    });
+    let value = value_bytes(deployment);
+    let bytes = tables.map(|t| product([split(t.rows, deployment.tp), t.columns, value]));
     bytes.max().unwrap_or(0)
-}
-
-/// Bytes of an activation.
-fn value_bytes(deployment: &Deployment) -> u64 {
-    match deployment.dtype.as_deref() {
-        Some("float32" | "fp32" | "float") => 4,
-        _ => 2,
-    }
 }
 
 /// The sampler that a deployment's profile run takes.
@@ -234,9 +214,8 @@ fn value_bytes(deployment: &Deployment) -> u64 {
 /// vLLM: the kernel without a sort came with pull request 33538 (0.17); FlashInfer's is the default where it is
 /// installed from 0.23 (vllm/envs.py). Up to 0.11.0 it was used where it was installed: in images, not from pip.
 pub fn sampler(model: &Model, deployment: &Deployment) -> Sampler {
-    match deployment.engine {
-        EngineId::Vllm => {}
-        _ => return Sampler::Greedy,
+    if deployment.engine != EngineId::Vllm {
+        return Sampler::Greedy;
     }
     let v = vllm::version(deployment);
     if pooling::is_computed(model, deployment) {
@@ -283,10 +262,8 @@ pub(super) fn widest_layer(model: &Model, deployment: &Deployment, tokens: u64, 
     let rows = |wanted: &[&str]| widest(model, wanted, |t| t.rows);
     let columns = |wanted: &str| widest(model, &[wanted], |t| t.columns);
     let mlp = split(rows(&["gate_up"]), tp).saturating_add(split(columns("down"), tp));
-    let recurrent = split(
-        rows(&["in_qkvz", "in_proj", "in_qkv"]).saturating_mul(2),
-        tp,
-    );
+    let recurrent = rows(&["in_qkvz", "in_proj", "in_qkv"]).saturating_mul(2);
+    let recurrent = split(recurrent, tp);
     // Of all layers at once, not again for each of them.
     let latent = split(rows(&["q_b", "q"]), tp).saturating_add(split(columns("o"), tp));
     let tp_heads = split(model.heads, tp);
@@ -297,11 +274,8 @@ pub(super) fn widest_layer(model: &Model, deployment: &Deployment, tokens: u64, 
             value_dim,
             ..
         } => {
-            let both = key_dim.saturating_add(value_dim);
-            sum([
-                product([tp_heads, both]),
-                product([split(kv_heads, tp), both]),
-            ])
+            let heads = sum([tp_heads, split(kv_heads, tp)]);
+            product([heads, sum([key_dim, value_dim])])
         }
         Mixer::Latent { .. } => latent,
         _ => 0,
@@ -313,20 +287,13 @@ pub(super) fn widest_layer(model: &Model, deployment: &Deployment, tokens: u64, 
 
 /// Copies of a layer's inputs in 8 bits, where products are done in 8 bits: the MLP's product and the residual stream.
 fn byte_copies(model: &Model, deployment: &Deployment, tokens: u64) -> u64 {
-    let named = deployment
-        .quantization
-        .as_deref()
-        .map(str::to_ascii_lowercase);
-    let eight = match &named {
+    let named = deployment.quantization.as_ref();
+    let eight = match named.map(|name| name.to_ascii_lowercase()) {
         Some(name) => name.starts_with("fp8") || name.starts_with("int8") || name.contains("w8a8"),
         None => model.quant_method() == Some("fp8"),
     };
-    let inner = widest(model, &["down"], |t| t.columns);
-    if eight {
-        tokens.saturating_mul(split(inner, deployment.tp).saturating_add(model.hidden))
-    } else {
-        0
-    }
+    let inner = split(widest(model, &["down"], |t| t.columns), deployment.tp);
+    count_if(eight, product([tokens, sum([inner, model.hidden])]))
 }
 
 /// Buffers of fused experts: for each token and each of its experts, the wider of the first product and the output,
@@ -344,13 +311,8 @@ fn expert_workspace(model: &Model, deployment: &Deployment, tokens: u64, value: 
     } else {
         deployment.tp.max(1)
     };
-    let width = model
-        .tensors
-        .iter()
-        .filter(|t| t.role.starts_with("exp_w13"))
-        .map(|t| (t.rows, t.columns))
-        .max();
-    let Some((rows, columns)) = width else {
+    let experts = (model.tensors.iter()).filter(|t| t.role.starts_with("exp_w13"));
+    let Some((rows, columns)) = experts.map(|t| (t.rows, t.columns)).max() else {
         return 0;
     };
     let first = split(rows, tp);
@@ -360,8 +322,7 @@ fn expert_workspace(model: &Model, deployment: &Deployment, tokens: u64, value: 
         let scheme = Scheme::of(model, deployment);
         scheme.is_ok_and(|s| matches!(s.base, Format::Awq { .. } | Format::Gptq { .. }))
     };
-    let chunks =
-        deployment.engine != EngineId::Vllm || vllm::version(deployment) < Version::new(0, 18, 0);
+    let chunks = !vllm::is_from(deployment, Version::new(0, 18, 0));
     let at_once = if tokens > CHUNK && chunks && !is_marlin() {
         CHUNK
     } else {
@@ -378,22 +339,15 @@ fn expert_workspace(model: &Model, deployment: &Deployment, tokens: u64, value: 
 /// Keys and values of a chunked context that latent attention writes out: the profile run allocates the most
 /// (vLLM 0.19, mla_attention.py: 8 sequences of full length, 65,536 tokens at most).
 fn latent_context(model: &Model, deployment: &Deployment, settings: &Settings, value: u64) -> u64 {
-    let kv_b = model
-        .tensors
-        .iter()
-        .filter(|t| t.role == "kv_b")
-        .map(|t| t.rows)
-        .max();
-    let (Some(rows), EngineId::Vllm) = (kv_b, deployment.engine) else {
-        return 0;
-    };
+    let rows = widest(model, &["kv_b"], |t| t.rows);
     let long = settings.max_model_len.unwrap_or(8192).saturating_mul(8);
     let paged = product([settings.sequences, settings.block, 4]);
     let tokens = long
         .max(paged)
         .min(65_536)
         .max(settings.sequences.saturating_mul(settings.block));
-    product([tokens, split(rows, deployment.tp), value])
+    let bytes = product([tokens, split(rows, deployment.tp), value]);
+    count_if(deployment.engine == EngineId::Vllm, bytes)
 }
 
 /// What NCCL kept of each layer: PyTorch does not reuse a tensor that was all-reduced before the GPU is done with
@@ -401,23 +355,19 @@ fn latent_context(model: &Model, deployment: &Deployment, settings: &Settings, v
 /// layer lay side by side, and the free memory that was counted lacked them, until vLLM 0.2.6 set
 /// TORCH_NCCL_AVOID_RECORD_STREAMS (worker/worker.py).
 fn held_by_nccl(model: &Model, deployment: &Deployment, step: u64) -> u64 {
-    let vllm = deployment.engine == EngineId::Vllm;
-    if !vllm || deployment.tp < 2 || vllm::version(deployment) >= Version::new(0, 2, 6) {
-        return 0;
-    }
-    product([step, 2, model.mixers.len() as u64])
+    let keeps = deployment.engine == EngineId::Vllm
+        && deployment.tp > 1
+        && vllm::version(deployment) < Version::new(0, 2, 6);
+    count_if(keeps, product([step, 2, model.mixers.len() as u64]))
 }
 
 /// What a proposer with weights keeps of a step: hidden states and embeddings (vLLM 0.33, v1/spec_decode/
 /// llm_base_proposer.py). It is made before the profile run, whose increase it was no part of until 0.21.
 fn proposer_inputs(deployment: &Deployment, step: u64) -> u64 {
     let speculation = deployment.speculation.as_ref();
-    let loaded = speculation.is_some_and(|s| s.proposer != Proposer::Lookup);
-    if loaded && vllm::version(deployment) >= Version::new(0, 21, 0) {
-        step.saturating_mul(2)
-    } else {
-        0
-    }
+    let loaded = speculation.is_some_and(|s| s.proposer != Proposer::Lookup)
+        && vllm::version(deployment) >= Version::new(0, 21, 0);
+    count_if(loaded, step.saturating_mul(2))
 }
 
 /// Layers whose results are kept beside for the head of EAGLE 3 (vLLM 0.33, `aux_hidden_states`).
@@ -431,12 +381,10 @@ fn layers_read(deployment: &Deployment) -> u64 {
 /// model_executor/layers/sparse_attn_indexer.py; VLLM_SPARSE_INDEXER_MAX_LOGITS_MB).
 fn sparse_logits(model: &Model, deployment: &Deployment) -> u64 {
     let since = Version::new(0, 19, 0);
-    let vllm = deployment.engine == EngineId::Vllm;
-    if model.is_indexed() && vllm && vllm::version(deployment) >= since {
-        512 << 20
-    } else {
-        0
-    }
+    count_if(
+        model.is_indexed() && vllm::is_from(deployment, since),
+        512 << 20,
+    )
 }
 
 /// Workspaces of sparse latent attention: 40 sequences of full length for the indexer's keys; where the cache is in 8
@@ -456,15 +404,10 @@ fn sparse_workspace(model: &Model, deployment: &Deployment, settings: &Settings)
     };
     let keys = product([longest, 40, index.saturating_add(4)]);
     let queries = product([settings.batched_tokens, split(model.heads, deployment.tp)]);
-    let eight = deployment
-        .kv_dtype
-        .as_deref()
-        .is_some_and(|k| k.starts_with("fp8"));
-    let rows = product([
-        sum([queries, if eight { longest.saturating_mul(5) } else { 0 }]),
-        row,
-        2,
-    ]);
+    let kept = deployment.kv_dtype.as_ref();
+    let eight = kept.is_some_and(|k| k.starts_with("fp8"));
+    let written = count_if(eight, longest.saturating_mul(5));
+    let rows = product([sum([queries, written]), row, 2]);
     // The workspace is one: the larger of its uses.
     keys.max(rows)
 }

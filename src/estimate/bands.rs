@@ -4,23 +4,20 @@
 //! measured constants, with their residuals as they are. Where a term has no measurement like it, there is no band.
 
 use super::{
-    Band, Component, Deployment, EngineId, Mixer, Model, Term, Version,
+    Band, Component, Deployment, EngineId, Model, Term, Version,
     activation::{Activation, Sampler},
     encoder::Encoder,
     engines::{self, Generation, Settings, vllm},
     non_torch::{self, NonTorch},
     pooling, speculation,
 };
-
-const GIB: f64 = (1u64 << 30) as f64;
+use crate::units::GIB;
 
 /// How far measurements lie below and above a term: GiB, and a share of the term; both count.
 #[derive(Debug, Clone, Copy)]
 struct Spread {
-    below: f64,
-    above: f64,
-    share_below: f64,
-    share_above: f64,
+    gib: (f64, f64),
+    share: (f64, f64),
     cases: u64,
     source: &'static str,
 }
@@ -28,14 +25,10 @@ struct Spread {
 impl Spread {
     fn band(self, bytes: u64) -> Band {
         let b = bytes as f64;
-        let low = b - self.below * GIB - self.share_below * b;
-        let high = b + self.above * GIB + self.share_above * b;
-        Band {
-            low: low.max(0.0) as u64,
-            high: high.max(0.0) as u64,
-            cases: self.cases,
-            source: self.source.into(),
-        }
+        let low = b - self.gib.0 * GIB - self.share.0 * b;
+        let high = b + self.gib.1 * GIB + self.share.1 * b;
+        let ends = [low, high].map(|end| end.max(0.0) as u64);
+        Band::new(ends[0], ends[1], self.cases, self.source)
     }
 }
 
@@ -46,10 +39,8 @@ const fn spread(
     source: &'static str,
 ) -> Option<Spread> {
     Some(Spread {
-        below: gib.0,
-        above: gib.1,
-        share_below: share.0,
-        share_above: share.1,
+        gib,
+        share,
         cases,
         source,
     })
@@ -64,14 +55,9 @@ pub fn is_extrapolated(deployment: &Deployment) -> bool {
 /// Whether few runs like it were measured at all, so that no risk is low.
 pub fn has_few_runs(model: &Model, deployment: &Deployment) -> bool {
     let named = deployment.versions.is_none() && deployment.speculation.is_none();
-    // All measurements are of NVIDIA's.
-    let foreign = engines::gpu_model(deployment).is_some_and(|g| g.vendor != "NVIDIA");
+    let foreign = engines::is_foreign(deployment);
     let pools = pooling::is_computed(model, deployment);
-    let compressed = model
-        .mixers
-        .iter()
-        .any(|m| matches!(m, Mixer::Compressed { .. }));
-    let few = is_extrapolated(deployment) || pools || compressed;
+    let few = is_extrapolated(deployment) || pools || model.is_compressed();
     few || !named || foreign || deployment.host.weights > 0
 }
 
@@ -96,10 +82,8 @@ pub fn put(
         if term.band.is_some() || deployment.engine != EngineId::Vllm {
             continue;
         }
-        // All measurements are of NVIDIA's.
-        let gpu = engines::gpu_model(deployment);
         let spread = match term.component {
-            _ if gpu.is_some_and(|g| g.vendor != "NVIDIA") => None,
+            _ if engines::is_foreign(deployment) => None,
             Component::Activation => activation(deployment, peak),
             Component::CudaGraphs => graphs(deployment, settings, peak.kind),
             Component::NonTorch => non_torch(deployment, rest.runs),
@@ -108,10 +92,8 @@ pub fn put(
         term.band = spread.map(|s| s.band(bytes));
     }
     let pool = cache(terms, deployment, settings, forecast);
-    if let Some(term) = terms
-        .iter_mut()
-        .find(|t| t.component == Component::KvCache && t.band.is_none())
-    {
+    let of_pool = |t: &&mut Term| t.component == Component::KvCache && t.band.is_none();
+    if let Some(term) = terms.iter_mut().find(of_pool) {
         term.band = pool;
     }
 }
@@ -190,27 +172,15 @@ fn activation(deployment: &Deployment, a: &Activation) -> Option<Spread> {
 
 /// A peak that the encoder decides, between two ways of making it.
 pub fn of_encoder([low, high]: [u64; 2]) -> Band {
-    let off = (0.15 * GIB) as u64;
-    Band {
-        low: low.saturating_sub(off),
-        high: high.saturating_add(off),
-        cases: 0,
-        source: "read in vLLM and transformers: by release, an encoder works on more at once"
-            .into(),
-    }
+    let source = "read in vLLM and transformers: by release, an encoder works on more at once";
+    Band::new(low, high, 0, source).widened((0.15 * GIB) as u64)
 }
 
 /// A peak that compiling decides, between a start that finds all of it compiled and one that tries kernels beside a step.
 pub fn of_compiling([low, high]: [u64; 2]) -> Band {
-    let off = (0.05 * GIB) as u64;
-    Band {
-        low: low.saturating_sub(off),
-        high: high.saturating_add(off),
-        cases: 14,
-        source:
-            "built-in: vLLM 0.27 to 0.31, starts that compile and starts from a kept compile cache"
-                .into(),
-    }
+    let source =
+        "built-in: vLLM 0.27 to 0.31, starts that compile and starts from a kept compile cache";
+    Band::new(low, high, 14, source).widened((0.05 * GIB) as u64)
 }
 
 /// CUDA graphs, on architectures left out.
@@ -234,7 +204,7 @@ fn graphs(d: &Deployment, settings: &Settings, sampler: Sampler) -> Option<Sprea
             "no run with other graphs than by default was measured: as far as those scatter",
         );
     }
-    let hopper = engines::gpu_model(d).map(engines::generation) == Some(Generation::Hopper);
+    let hopper = engines::generation_of(d) == Some(Generation::Hopper);
     if vllm::is_v0(d) {
         return spread(
             (0.0, 0.0),
@@ -276,12 +246,13 @@ fn non_torch(deployment: &Deployment, runs: u64) -> Option<Spread> {
     if runs == 0 {
         return None;
     }
-    let newer = vllm::version(deployment) >= Version::new(0, 27, 0);
-    let generation = engines::gpu_model(deployment).map(engines::generation);
+    let version = vllm::version(deployment);
+    let newer = version >= Version::new(0, 27, 0);
+    let generation = engines::generation_of(deployment);
     let hopper = generation == Some(Generation::Hopper);
     let blackwell = generation == Some(Generation::Blackwell);
-    let nvlink = engines::nvlink(engines::gpu_model(deployment));
-    let older = vllm::version(deployment) < Version::new(0, 11, 0);
+    let nvlink = engines::has_nvlink(deployment);
+    let older = version < Version::new(0, 11, 0);
     let (low, high, source) = match (non_torch::linked_ranks(deployment), runs) {
         _ if non_torch::has_stages_alone(deployment) => (
             0.07,
@@ -300,10 +271,10 @@ fn non_torch(deployment: &Deployment, runs: u64) -> Option<Spread> {
             let below = if runs > 1 { 0.03 } else { 0.06 };
             (below, 0.08, "built-in: vLLM 0.7 to 0.16 on one GPU")
         }
-        (_, 2..) if hopper && vllm::version(deployment) >= Version::new(0, 17, 0) => {
+        (_, 2..) if hopper && version >= Version::new(0, 17, 0) => {
             (0.1, 0.4, "built-in: vLLM 0.19 on H100, joined by NVLink")
         }
-        (_, 2..) if blackwell && vllm::version(deployment) >= Version::new(0, 21, 0) => (
+        (_, 2..) if blackwell && version >= Version::new(0, 21, 0) => (
             0.5,
             1.0,
             "built-in: vLLM of 2026 on GB200 and B300, joined by NVLink",
@@ -323,7 +294,7 @@ fn non_torch(deployment: &Deployment, runs: u64) -> Option<Spread> {
         _ => (0.6, 1.0, "built-in: vLLM, one run"),
     };
     // What V0 logged besides then scatters: 0.07 to 0.25.
-    let scattered = vllm::version(deployment) < Version::new(0, 7, 0);
+    let scattered = version < Version::new(0, 7, 0);
     let low = if scattered { f64::max(low, 0.25) } else { low };
     spread((low, high), (0.0, 0.0), runs, source)
 }
@@ -336,12 +307,8 @@ fn cache(
     settings: &Settings,
     forecast: bool,
 ) -> Option<Band> {
-    let bytes = terms
-        .iter()
-        .find(|t| t.component == Component::KvCache)?
-        .bytes
-        .clone()
-        .ok()?;
+    let pool = terms.iter().find(|t| t.component == Component::KvCache)?;
+    let bytes = *pool.bytes.as_ref().ok()?;
     if deployment.kv_cache_memory.is_some() {
         return None;
     }
@@ -400,7 +367,7 @@ fn cache(
         below += (band.high.saturating_sub(*b) as f64).powi(2);
         cases = cases.min(band.cases);
     }
-    let (mut above, mut below) = (above.sqrt(), below.sqrt());
+    (above, below) = (above.sqrt(), below.sqrt());
     // Of memory that is shared with the host, the host's own part moves the pool.
     let shared = engines::gpu_model(deployment).and_then(|g| g.shares_host?.off);
     if let Some(off) = shared {
@@ -420,10 +387,7 @@ fn cache(
         cases = cases.min(14);
         source = "built-in: defaults that you did not give";
     }
-    Some(Band {
-        low: (bytes as f64 - below).max(0.0) as u64,
-        high: (bytes as f64 + above) as u64,
-        cases,
-        source: source.into(),
-    })
+    let low = (bytes as f64 - below).max(0.0) as u64;
+    let high = (bytes as f64 + above) as u64;
+    Some(Band::new(low, high, cases, source))
 }

@@ -109,12 +109,8 @@ impl Learned {
     /// Where the next run is expected: the whole range of these.
     pub fn band(&self) -> Option<Band> {
         let f = self.figures?;
-        Some(Band {
-            low: f.min,
-            high: f.max,
-            cases: self.n,
-            source: format!("learned from {} of your own runs", self.n),
-        })
+        let source = format!("learned from {} of your own runs", self.n);
+        Some(Band::new(f.min, f.max, self.n, source))
     }
 }
 

@@ -9,10 +9,9 @@ use super::settings::IllegalValue;
 use super::{Deployment, EngineId, Gpu, Unknown, Unmodelled, Version, unmodelled};
 use crate::catalog;
 use crate::engine::settings::SETTINGS;
+use crate::units::GIB;
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-const GIB: f64 = (1u64 << 30) as f64;
 
 /// A case.
 #[derive(Debug, Clone, PartialEq)]
@@ -139,20 +138,20 @@ fn gpu_of(fields: &Fields<'_>, warnings: &mut Vec<String>) -> Result<Option<Gpu>
     let in_use = fields.gib(&["gpu_in_use_gib"], 0.0)?;
     let bytes = |g: f64| (g * GIB) as u64;
     let in_use = in_use.map_or(0, bytes);
+    let gpu = |name: &str, total: f64| Gpu {
+        name: name.to_owned(),
+        total: bytes(total),
+        in_use,
+    };
     match (name, total) {
         (None, None) => Ok(None),
-        (name, Some(total)) => Ok(Some(Gpu {
-            name: name.unwrap_or("unknown").to_owned(),
-            total: bytes(total),
-            in_use,
-        })),
+        (name, Some(total)) => Ok(Some(gpu(name.unwrap_or("unknown"), total))),
         (Some(name), None) => {
-            let (known, note) =
-                catalog::resolve_gpu(catalog::shipped_gpus(), name).map_err(|unknown| {
-                    let known = unknown.hint.map_or(String::new(), |h| format!("{h} "));
-                    let hint = format!("{known}or give `gpu_total_gib`, what its driver reports");
-                    Unknown::new(unknown.what).hint(hint)
-                })?;
+            let (known, note) = catalog::resolve_gpu(name).map_err(|unknown| {
+                let known = unknown.hint.map_or(String::new(), |h| format!("{h} "));
+                let hint = format!("{known}or give `gpu_total_gib`, what its driver reports");
+                Unknown::new(unknown.what).hint(hint)
+            })?;
             warnings.extend(note);
             let total = known.reported_gib.unwrap_or_else(|| {
                 warnings.push(format!(
@@ -161,11 +160,7 @@ fn gpu_of(fields: &Fields<'_>, warnings: &mut Vec<String>) -> Result<Option<Gpu>
                 ));
                 known.memory_gib * 0.98
             });
-            Ok(Some(Gpu {
-                name: name.to_owned(),
-                total: bytes(total),
-                in_use,
-            }))
+            Ok(Some(gpu(name, total)))
         }
     }
 }
@@ -209,26 +204,20 @@ pub fn version_of(version_text: &str, engine: EngineId) -> (Option<Version>, boo
     };
     if minor_word.contains(['x', 'X']) {
         // `0.1x`: one of ten; `1.x`: of any. The date chooses among them.
-        return match minor {
-            Some(tens) => {
-                let (low, high) = (tens.saturating_mul(10), tens.saturating_mul(10) + 9);
-                let chosen = dated
-                    .filter(|d| d.major == major)
-                    .map_or(low + 4, |d| d.minor.clamp(low, high));
-                (Some(Version::new(major, chosen, 0)), false)
-            }
-            None => (Some(Version::new(major, 0, 0)), false),
-        };
+        let chosen = minor.map_or(0, |tens| {
+            let (low, high) = (tens.saturating_mul(10), tens.saturating_mul(10) + 9);
+            let same = dated.filter(|d| d.major == major);
+            same.map_or(low + 4, |d| d.minor.clamp(low, high))
+        });
+        return (Some(Version::new(major, chosen, 0)), false);
     }
     let Some(minor) = minor else {
         return (dated, false);
     };
     let patch_number = patch.and_then(|p| p.0);
     let exact = patch.is_none_or(|p| p.0.is_some());
-    (
-        Some(Version::new(major, minor, patch_number.unwrap_or(0)).after(post)),
-        exact,
-    )
+    let version = Version::new(major, minor, patch_number.unwrap_or(0));
+    (Some(version.after(post)), exact)
 }
 
 /// A month: `2026-02`, or `Feb 2026`; months since the year 0.
@@ -240,12 +229,10 @@ fn month_of(version_text: &str) -> Option<u32> {
     let year = |w: &str| w.parse::<u32>().ok().filter(|y| (2020..2100).contains(y));
     for (i, word) in words.iter().enumerate() {
         let mut parts = word.split('-');
-        if let (Some(y), Some(m)) = (parts.next().and_then(year), parts.next()) {
-            if let Ok(m) = m.parse::<u32>() {
-                if (1..=12).contains(&m) {
-                    return Some(y * 12 + m - 1);
-                }
-            }
+        let numbered = parts.next().and_then(year);
+        let m = parts.next().and_then(|m| m.parse::<u32>().ok());
+        if let (Some(y), Some(m @ 1..=12)) = (numbered, m) {
+            return Some(y * 12 + m - 1);
         }
         const MONTHS: [&str; 12] = [
             "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
@@ -281,51 +268,48 @@ pub fn versions_of(version_text: &str, engine: EngineId) -> Option<[Version; 2]>
     Some([by_month(engine, months.0)?, by_month(engine, months.1)?])
 }
 
+/// vLLM's releases, by the first month in which each was current, the newest first: 0.6 in September 2024, 0.11 in October
+/// 2025, 0.14 in January 2026, two in most months since.
+const VLLM: [(u32, u32, Version); 21] = [
+    (2026, 11, Version::new(0, 33, 0)),
+    (2026, 10, Version::new(0, 31, 0)),
+    (2026, 9, Version::new(0, 29, 0)),
+    (2026, 8, Version::new(0, 26, 0)),
+    (2026, 7, Version::new(0, 24, 0)),
+    (2026, 6, Version::new(0, 22, 0)),
+    (2026, 5, Version::new(0, 20, 0)),
+    (2026, 4, Version::new(0, 19, 0)),
+    (2026, 3, Version::new(0, 17, 0)),
+    (2026, 2, Version::new(0, 15, 0)),
+    (2026, 1, Version::new(0, 14, 0)),
+    (2025, 12, Version::new(0, 12, 0)),
+    (2025, 10, Version::new(0, 11, 0)),
+    (2025, 8, Version::new(0, 10, 0)),
+    (2025, 6, Version::new(0, 9, 0)),
+    (2025, 3, Version::new(0, 8, 0)),
+    (2025, 1, Version::new(0, 7, 0)),
+    (2024, 9, Version::new(0, 6, 0)),
+    (2024, 6, Version::new(0, 5, 0)),
+    (2024, 3, Version::new(0, 4, 0)),
+    (2023, 12, Version::new(0, 3, 0)),
+];
+/// The same of SGLang.
+const SGLANG: [(u32, u32, Version); 4] = [
+    (2026, 8, Version::new(0, 5, 17)),
+    (2026, 1, Version::new(0, 5, 9)),
+    (2025, 9, Version::new(0, 5, 5)),
+    (0, 1, Version::new(0, 4, 6)),
+];
+
 /// The version that was current in a month.
 fn by_month(engine: EngineId, month: u32) -> Option<Version> {
-    let since = |y: u32, m: u32| y * 12 + m - 1;
-    match engine {
-        // vLLM's releases: 0.6 in September 2024, 0.11 in October 2025, 0.14 in January 2026, two in most months since.
-        EngineId::Vllm => {
-            let table = [
-                (since(2026, 11), 33),
-                (since(2026, 10), 31),
-                (since(2026, 9), 29),
-                (since(2026, 8), 26),
-                (since(2026, 7), 24),
-                (since(2026, 6), 22),
-                (since(2026, 5), 20),
-                (since(2026, 4), 19),
-                (since(2026, 3), 17),
-                (since(2026, 2), 15),
-                (since(2026, 1), 14),
-                (since(2025, 12), 12),
-                (since(2025, 10), 11),
-                (since(2025, 8), 10),
-                (since(2025, 6), 9),
-                (since(2025, 3), 8),
-                (since(2025, 1), 7),
-                (since(2024, 9), 6),
-                (since(2024, 6), 5),
-                (since(2024, 3), 4),
-                (since(2023, 12), 3),
-            ];
-            table
-                .iter()
-                .find(|(m, _)| month >= *m)
-                .map(|(_, minor)| Version::new(0, *minor, 0))
-        }
-        EngineId::Sglang => Some(if month >= since(2026, 8) {
-            Version::new(0, 5, 17)
-        } else if month >= since(2026, 1) {
-            Version::new(0, 5, 9)
-        } else if month >= since(2025, 9) {
-            Version::new(0, 5, 5)
-        } else {
-            Version::new(0, 4, 6)
-        }),
-        _ => None,
-    }
+    let table: &[_] = match engine {
+        EngineId::Vllm => &VLLM,
+        EngineId::Sglang => &SGLANG,
+        _ => return None,
+    };
+    let current = table.iter().find(|(y, m, _)| month >= y * 12 + m - 1);
+    current.map(|(.., version)| *version)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! 4786.9, where the logits decide (796.8, 4796), 866 and 3976, where the mask does (810, 3643).
 
 use super::activation::{Activation, Sampler, widest_layer};
-use super::arithmetic::{product, sum};
+use super::arithmetic::{count_if, product, sum};
 use super::engines::{Settings, llama_cpp};
 use super::format::Scheme;
 use super::{Band, Deployment, Mixer, Model, Tensor, encoder, speculation};
@@ -53,7 +53,7 @@ pub(super) fn of(model: &Model, deployment: &Deployment, settings: &Settings) ->
     let kept = encoding
         .left
         .saturating_add(graph.beside(model, deployment));
-    let unsure = if encoding.left > 0 { ENCODER_MOST } else { 0 };
+    let unsure = count_if(encoding.left > 0, ENCODER_MOST);
     let share = |bytes: u64, share: f64| (bytes as f64 * share) as u64;
     let most = most.saturating_add(share(most, ABOVE));
     Activation {
@@ -75,12 +75,8 @@ pub(super) fn of(model: &Model, deployment: &Deployment, settings: &Settings) ->
 
 /// The interval of the buffer.
 pub(super) fn band([low, high]: [u64; 2]) -> Band {
-    Band {
-        low,
-        high,
-        cases: 10,
-        source: "built-in: compute buffers that llama.cpp and Ollama printed".into(),
-    }
+    let source = "built-in: compute buffers that llama.cpp and Ollama printed";
+    Band::new(low, high, 10, source)
 }
 
 /// Bytes of the parts of a step's graph.
@@ -114,11 +110,8 @@ impl Graph {
         let experts = product([row, chosen, model.hidden, 3]);
         let attends = |m: &Mixer| matches!(m, Mixer::Attention { .. } | Mixer::Latent { .. });
         let context = settings.max_model_len.unwrap_or(0);
-        let cells = if model.mixers.iter().any(attends) {
-            context.div_ceil(llama_cpp::streams(deployment).max(1))
-        } else {
-            0
-        };
+        let each = context.div_ceil(llama_cpp::streams(deployment).max(1));
+        let cells = count_if(model.mixers.iter().any(attends), each);
         Graph {
             stream: row.saturating_mul(model.hidden),
             layer: widest_layer(model, &whole, tokens, VALUE).max(experts),
@@ -139,10 +132,7 @@ impl Graph {
         let of_layer = |mask: u64| sum([pairs.saturating_mul(mask), stream, stream, self.layer]);
         let of_attention = |mask: u64| sum([pairs.saturating_mul(mask), stream.saturating_mul(4)]);
         match rules {
-            Rules { flash: true, every } => {
-                let first = if every { of_attention(6) } else { 0 };
-                of_layer(2).max(first)
-            }
+            Rules { flash: true, every } => of_layer(2).max(count_if(every, of_attention(6))),
             _ => of_layer(4).max(of_attention(4).saturating_add(self.scores())),
         }
     }
@@ -161,35 +151,22 @@ impl Graph {
     fn beside(&self, model: &Model, deployment: &Deployment) -> u64 {
         let proposes =
             speculation::loads_predictor(deployment) && !model.predictor.mixers.is_empty();
-        let proposer = if proposes {
-            sum([self.pairs.saturating_mul(2), self.layer])
-        } else {
-            0
-        };
+        let proposer = count_if(proposes, sum([self.pairs, self.pairs, self.layer]));
         let several = deployment.tp.max(deployment.pp) > 1;
         let mask = match llama_cpp::flash_attention(model, deployment) {
             Some(true) => 2,
             _ => 4,
         };
-        let copies = if several {
-            product([self.pairs, mask, 3])
-        } else {
-            0
-        };
-        sum([proposer, copies])
+        sum([proposer, count_if(several, product([self.pairs, mask, 3]))])
     }
 
     fn range(&self, model: &Model, deployment: &Deployment, rules: Rules) -> [u64; 2] {
         let own = self.forward(rules).max(self.sampler(rules));
         let several = deployment.tp.max(deployment.pp) > 1;
-        let inputs = if several {
-            self.stream.saturating_mul(4)
-        } else {
-            0
-        };
+        let inputs = count_if(several, self.stream.saturating_mul(4));
         // Sinks are put beside the scores, in a copy of them (gpt-oss).
         let copied = !rules.flash && model.kind.starts_with("gpt");
-        let sinks = if copied { self.scores() } else { 0 };
+        let sinks = count_if(copied, self.scores());
         let high = [own, self.beside(model, deployment), inputs, sinks];
         [own, sum([sum(high), moved_experts(model, deployment)])]
     }
@@ -203,12 +180,8 @@ fn moved_experts(model: &Model, deployment: &Deployment) -> u64 {
     let llama = &deployment.llama;
     let moved = |t: &&Tensor| t.layer.is_some_and(|l| llama.is_on_host(t.role, l.into()));
     let layer = model.tensors.iter().find(moved).and_then(|t| t.layer);
-    let here = model
-        .tensors
-        .iter()
-        .filter(|t| layer.is_some() && t.layer == layer);
-    let experts = here.filter(|t| t.role.starts_with("exp_"));
-    let bytes = experts.map(|t| {
+    let here = |t: &&Tensor| layer.is_some() && t.layer == layer && t.role.starts_with("exp_");
+    let bytes = model.tensors.iter().filter(here).map(|t| {
         let format = scheme.format(t);
         format.bytes(t.rows, t.columns, t.count, VALUE).total()
     });

@@ -10,9 +10,10 @@ use super::{
 };
 use crate::engine::EngineId;
 use serde::Serialize;
+use std::fmt;
 
 /// How a model is to be served. What is `None` takes the engine's default for its version.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Deployment {
     /// The engine for the sizing rules.
     pub engine: EngineId,
@@ -150,54 +151,13 @@ impl Deployment {
     pub fn with_defaults(engine: EngineId) -> Self {
         Deployment {
             engine,
-            named: None,
-            version: None,
-            gpu: None,
             tp: 1,
             pp: 1,
             ep: 1,
             dp: 1,
             dcp: 1,
-            dtype: None,
-            quantization: None,
-            kv_dtype: None,
-            max_model_len: None,
-            longer_allowed: false,
-            whole_prompts: false,
-            memory_fraction: None,
-            max_batched_tokens: None,
-            max_seqs: None,
-            block_size: None,
-            speculation: None,
-            prefix_caching: None,
-            state_slots: None,
-            state_dtype: None,
-            conv_dtype: None,
-            pool_tokens: None,
-            prompt_tokens: None,
-            gpu_layers: None,
             moves_layers: engine.takes_what_is_asked(),
-            language_only: false,
-            pools: None,
-            llama: LlamaAsked::default(),
-            host: HostAsked::default(),
-            versions: None,
-            eager: None,
-            graphs: GraphsAsked::default(),
-            whole_encoder: false,
-            lora: None,
-            kv_cache_memory: None,
-            flashinfer_sampler: None,
-            graph_forecast: None,
-            second_runner: None,
-            async_scheduling: None,
-            vllm_v0: None,
-            given_gpus: None,
-            lacking_flags: Vec::new(),
-            doubtful_flags: Vec::new(),
-            on_cpu: false,
-            unmodelled: Vec::new(),
-            own: OwnRuns::default(),
+            ..Deployment::default()
         }
     }
 
@@ -222,6 +182,11 @@ impl Deployment {
             _ => self.dp.max(1),
         };
         self.tp.max(1).saturating_mul(replicas)
+    }
+
+    /// Its version is known to be an older one.
+    pub fn is_before(&self, version: Version) -> bool {
+        self.version.is_some_and(|own| own < version)
     }
 
     /// GPUs that one replica takes.
@@ -263,6 +228,12 @@ pub struct Version {
     /// Of `0.4.6.post5` 5; 0 where nothing follows the patch.
     #[serde(skip)]
     pub post: u32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
 }
 
 impl Version {

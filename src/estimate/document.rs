@@ -1,9 +1,8 @@
 //! An estimate as `plimsoll estimate --json` prints it.
 
 use super::{Component, Estimate, Unknown};
+use crate::units::to_gib;
 use serde_json::{Map, Value, json};
-
-const GIB: f64 = (1u64 << 30) as f64;
 
 /// The document of an estimate; what is unknown is null, and its term has the reason.
 pub fn of(id: &str, estimate: &Estimate) -> Value {
@@ -39,7 +38,7 @@ pub fn of_error(id: &str, why: &Unknown) -> Value {
 
 /// GiB with five digits: a hundredth of a MiB.
 fn gib(bytes: Option<u64>) -> Value {
-    bytes.map_or(Value::Null, |b| json!(round(b as f64 / GIB, 5)))
+    bytes.map_or(Value::Null, |b| json!(round(to_gib(b), 5)))
 }
 
 fn round(value: f64, digits: i32) -> f64 {

@@ -31,29 +31,17 @@ pub fn beside(
     let mut with = model.clone();
     with.mixers.extend(draft.mixers.iter().cloned());
     let mut estimate = with_weights(&with, deployment, both);
-    let weights = estimate
-        .terms
-        .iter_mut()
-        .find(|t| t.component == Component::Weights);
-    if let Some(term) = weights {
-        let all = term
-            .bytes
-            .as_mut()
-            .ok()
-            .into_iter()
-            .chain(&mut term.at_least);
+    if let Some(term) = estimate.term_mut(Component::Weights) {
+        let known = term.bytes.as_mut().ok().into_iter();
+        let all = known.chain(&mut term.at_least);
         all.for_each(|all| *all = all.saturating_sub(theirs.bytes));
     }
-    let term = theirs.term();
-    let mut inputs = term.inputs;
-    inputs.insert("model".into(), json!(draft.name));
+    let mut term = theirs.term();
+    term.inputs.insert("model".into(), json!(draft.name));
     estimate.terms.push(Term {
         component: Component::Draft,
-        at_least: None,
-        bytes: Ok(theirs.bytes),
         formula: format!("{}; its layers keep their part of the cache", term.formula),
-        inputs,
-        band: term.band,
+        ..term
     });
     Ok(estimate)
 }

@@ -12,7 +12,7 @@ use super::{
     kv::text_value,
     model::MULTIMODAL,
 };
-use crate::estimate::arithmetic::{product, sum};
+use crate::estimate::arithmetic::{count_if, product, sum};
 use serde_json::Value;
 
 /// What is known of a model's encoder of images or sound.
@@ -78,11 +78,13 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings, value: u6
         return unknown(0, Encoder::None);
     }
     let Some(vision) = model.config.get("vision_config").filter(|v| v.is_object()) else {
-        return if MULTIMODAL.contains(&kind) {
-            unknown(0, Encoder::Undescribed)
+        let undescribed = MULTIMODAL.contains(&kind);
+        let known = if undescribed {
+            Encoder::Undescribed
         } else {
-            unknown(0, Encoder::None)
+            Encoder::None
         };
+        return unknown(0, known);
     };
     if deployment.engine == EngineId::LlamaCpp {
         return unknown(super::compute_buffer::ENCODER, Encoder::Usual);
@@ -108,14 +110,7 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings, value: u6
     };
     let layer = layer(vision, kind, tp).unwrap_or(0);
     let range = match kind {
-        "gemma4" => Some(in_parts(
-            vision,
-            deployment,
-            rows,
-            layer * value,
-            left,
-            value,
-        )),
+        "gemma4" => Some(in_parts(vision, deployment, rows, layer, left, value)),
         _ => None,
     };
     let peak = match range {
@@ -155,6 +150,7 @@ fn in_parts(
     left: u64,
     value: u64,
 ) -> [u64; 2] {
+    let layer = layer * value;
     let width = number(vision, "hidden_size").unwrap_or(0);
     let positions = number(vision, "position_embedding_size").unwrap_or(0);
     let one_hot = |rows: u64| product([rows, positions, 4 * 8]);
@@ -198,11 +194,8 @@ const WHOLE: [&str; 9] = [
 pub fn least_step(model: &Model, deployment: &Deployment) -> u64 {
     let whole =
         kind(model).starts_with("gemma4") && vllm::version(deployment) >= Version::new(0, 21, 0);
-    if whole && has_encoder(model) && !deployment.language_only {
-        GEMMA4_VIDEO
-    } else {
-        0
-    }
+    let counts = whole && has_encoder(model) && !deployment.language_only;
+    count_if(counts, GEMMA4_VIDEO)
 }
 
 /// Whether each GPU has the whole encoder.
@@ -212,27 +205,21 @@ pub fn is_whole(model: &Model, deployment: &Deployment) -> bool {
 }
 
 /// `model_type` of the whole configuration.
-fn kind(model: &Model) -> &str {
-    model
-        .config
-        .get("model_type")
-        .and_then(Value::as_str)
-        .unwrap_or(&model.kind)
+pub(super) fn kind(model: &Model) -> &str {
+    let own = model.config.get("model_type").and_then(Value::as_str);
+    own.unwrap_or(&model.kind)
 }
 
 /// Layers of the language model that take results of the encoder besides the first: each has its own.
 pub fn deep_levels(model: &Model) -> u64 {
-    model
-        .config
-        .get("vision_config")
-        .and_then(|v| v.get("deepstack_visual_indexes"))
-        .and_then(Value::as_array)
-        .map_or(0, |levels| levels.len() as u64)
+    let vision = model.config.get("vision_config");
+    let levels = vision.and_then(|v| v.get("deepstack_visual_indexes")?.as_array());
+    levels.map_or(0, |levels| levels.len() as u64)
 }
 
-/// A count of the encoder's configuration.
-fn number(vision: &Value, key: &str) -> Option<u64> {
-    vision.get(key).and_then(Value::as_u64)
+/// A count of the encoder's configuration, or of the whole one.
+fn number(config: &Value, key: &str) -> Option<u64> {
+    config.get(key).and_then(Value::as_u64)
 }
 
 /// The items that the profile run is given; `None` where the largest is not known.
@@ -245,44 +232,35 @@ fn items(
 ) -> Option<Items> {
     let patch = number(vision, "patch_size").unwrap_or(14).max(1);
     let side = number(vision, "image_size")
-        .or_else(|| model.config.get("image_size").and_then(Value::as_u64))
+        .or_else(|| number(&model.config, "image_size"))
         .unwrap_or(0);
     let colours = 3 * patch * patch;
     let grid = (side / patch).saturating_mul(side / patch);
-    let budget = settings.batched_tokens;
+    let items = |budgeted: u64, tokens: u64, rows: u64, row_values: u64| {
+        (tokens > 0).then(|| Items {
+            count: (settings.batched_tokens / budgeted).max(1),
+            tokens,
+            budgeted,
+            rows,
+            row_values,
+        })
+    };
     match kind {
         "gemma3" => {
-            let tokens = text_value(&model.config, "mm_tokens_per_image")
-                .and_then(Value::as_u64)
-                .unwrap_or(256)
-                .max(1);
-            Some(Items {
-                count: (budget / tokens).max(1),
-                tokens,
-                budgeted: tokens,
-                rows: grid,
-                row_values: colours,
-            })
+            let tokens = text_value(&model.config, "mm_tokens_per_image").and_then(Value::as_u64);
+            let tokens = tokens.unwrap_or(256).max(1);
+            items(tokens, tokens, grid, colours)
         }
         "mistral3" | "pixtral" => {
             // Mistral 3 merges 2 x 2 patches by default.
             let default = if kind == "mistral3" { 2 } else { 1 };
             let merge = number(vision, "spatial_merge_size")
-                .or_else(|| {
-                    let outer = model.config.get("spatial_merge_size");
-                    outer.and_then(Value::as_u64)
-                })
+                .or_else(|| number(&model.config, "spatial_merge_size"))
                 .unwrap_or(default)
                 .max(1);
             let across = side / patch.saturating_mul(merge).max(1);
             let tokens = across.saturating_mul(across);
-            (tokens > 0).then(|| Items {
-                count: (budget / tokens).max(1),
-                tokens,
-                budgeted: tokens,
-                rows: grid,
-                row_values: colours,
-            })
+            items(tokens, tokens, grid, colours)
         }
         "llama4" => {
             // 16 tiles and the whole image once more; a class token beside each tile's patches.
@@ -294,42 +272,23 @@ fn items(
                 .unwrap_or(0.5);
             let merged = (1.0 / (ratio * ratio)).round() as u64;
             let tokens = (grid / merged.max(1)).saturating_mul(TILES);
-            (tokens > 0).then(|| Items {
-                count: (budget / tokens).max(1),
-                tokens,
-                budgeted: tokens,
-                rows: (grid + 1).saturating_mul(TILES),
-                row_values: colours,
-            })
+            items(tokens, tokens, (grid + 1).saturating_mul(TILES), colours)
         }
-        "gemma4" => Some(Items {
-            count: (budget / GEMMA4_VIDEO).max(1),
-            tokens: GEMMA4_VIDEO,
-            budgeted: GEMMA4_VIDEO,
-            rows: GEMMA4_FRAMES * GEMMA4_FRAME,
-            row_values: colours,
-        }),
+        "gemma4" => {
+            let rows = GEMMA4_FRAMES * GEMMA4_FRAME;
+            items(GEMMA4_VIDEO, GEMMA4_VIDEO, rows, colours)
+        }
         "gemma4_unified" => {
             let side = number(vision, "model_patch_size").unwrap_or(48);
-            Some(Items {
-                count: (budget / GEMMA4_VIDEO).max(1),
-                tokens: GEMMA4_VIDEO,
-                budgeted: GEMMA4_VIDEO,
-                rows: GEMMA4_FRAMES * UNIFIED_FRAME,
-                row_values: product([3, side, side]),
-            })
+            let (rows, values) = (GEMMA4_FRAMES * UNIFIED_FRAME, product([3, side, side]));
+            items(GEMMA4_VIDEO, GEMMA4_VIDEO, rows, values)
         }
         _ if is_qwen(kind) => {
             let merge = number(vision, "spatial_merge_size").unwrap_or(2).max(1);
             let frames = number(vision, "temporal_patch_size").unwrap_or(2).max(1);
             let (budgeted, given) = qwen_tokens(kind, deployment, settings);
-            Some(Items {
-                count: (budget / budgeted).max(1),
-                tokens: given,
-                budgeted,
-                rows: product([given, merge, merge]),
-                row_values: colours.saturating_mul(frames),
-            })
+            let rows = product([given, merge, merge]);
+            items(budgeted, given, rows, colours.saturating_mul(frames))
         }
         _ => None,
     }
@@ -370,10 +329,8 @@ fn qwen_tokens(kind: &str, deployment: &Deployment, settings: &Settings) -> (u64
 
 /// Families with Qwen's encoder of images.
 fn is_qwen(kind: &str) -> bool {
-    kind.starts_with("qwen2_vl")
-        || kind.starts_with("qwen2_5_vl")
-        || kind.starts_with("qwen3_vl")
-        || kind.starts_with("qwen3_5")
+    let own = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5"];
+    own.iter().any(|own| kind.starts_with(own))
 }
 
 /// Values that a layer holds for each row beside its pixels.
@@ -385,10 +342,8 @@ fn is_qwen(kind: &str) -> bool {
 fn layer(vision: &Value, kind: &str, tp: u64) -> Option<u64> {
     // In Qwen2-VL's file hidden_size is the language model's width.
     let width = number(vision, "embed_dim").or_else(|| number(vision, "hidden_size"))?;
-    let inner = number(vision, "intermediate_size").unwrap_or_else(|| {
-        let ratio = number(vision, "mlp_ratio").unwrap_or(4);
-        width.saturating_mul(ratio)
-    });
+    let ratio = number(vision, "mlp_ratio").unwrap_or(4);
+    let inner = number(vision, "intermediate_size").unwrap_or(width.saturating_mul(ratio));
     let gated = kind.starts_with("qwen2_5_vl") || matches!(kind, "mistral3" | "pixtral" | "gemma4");
     let products = inner.saturating_mul(if gated { 3 } else { 2 });
     let attention = width.saturating_mul(if kind == "gemma3" { 4 } else { 8 });

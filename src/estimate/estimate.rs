@@ -3,7 +3,7 @@
 use super::{
     Band, Component, Deployment, EngineId, Mixer, Model, Term, Unknown, activation, bands,
     compute_buffer,
-    encoder::Encoder,
+    encoder::{self, Encoder},
     engines::{self, Settings, llama_cpp, tgi, vllm},
     graphs,
     host_memory::{self, HostPart},
@@ -17,7 +17,7 @@ use super::{
     explain::{cache_formula, cache_inputs, graph_term, inputs},
     fits::{self, verdict},
 };
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 /// What a deployment will need, per GPU.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,6 +64,11 @@ impl Estimate {
         self.terms.iter().find(|t| t.component == component)
     }
 
+    /// The same, to be changed.
+    pub(super) fn term_mut(&mut self, component: Component) -> Option<&mut Term> {
+        self.terms.iter_mut().find(|t| t.component == component)
+    }
+
     /// Bytes of a component; `None` where unknown.
     pub fn bytes(&self, component: Component) -> Option<u64> {
         self.term(component)?.bytes.as_ref().ok().copied()
@@ -81,8 +86,7 @@ impl Estimate {
             })
             .try_fold((0u64, 0u64), |(sum, high), t| {
                 let bytes = *t.bytes.as_ref().ok()?;
-                let upper = t.band.as_ref().map_or(bytes, |b| b.high.max(bytes));
-                Some((sum.saturating_add(bytes), high.saturating_add(upper)))
+                Some((sum.saturating_add(bytes), high.saturating_add(t.upper()?)))
             })
     }
 
@@ -176,18 +180,13 @@ impl Estimate {
 
     /// Less than a tenth of the budget is left beside one request where every part is at the upper end of its band.
     fn is_tight(&self, forecast: bool) -> bool {
-        let high = |t: &Term| {
-            t.bytes
-                .as_ref()
-                .map_or(0, |b| t.band.as_ref().map_or(*b, |band| band.high.max(*b)))
-        };
         let counted = |t: &&Term| match t.component {
             Component::KvCache => false,
             Component::CudaGraphs => forecast,
             _ => true,
         };
         let request = self.settings.max_model_len.and_then(|n| self.request(n));
-        let parts = self.terms.iter().filter(counted).map(high);
+        let parts = self.terms.iter().filter(counted).filter_map(Term::upper);
         let most = parts.fold(request.unwrap_or(0), u64::saturating_add);
         self.budget
             .is_some_and(|budget| most > budget - budget / 10)
@@ -396,16 +395,15 @@ fn of_release(
         (Err(why), ..) | (_, Err(why), _) => Err(why.clone()),
     };
 
+    let keeps_nothing = layout.as_ref().is_ok_and(Layout::keeps_nothing);
+    let pool_bytes = pool.as_ref().map(|p| p.bytes).map_err(Clone::clone);
     let mut terms = vec![
         match &loaded {
             Ok(loaded) => loaded.term(),
-            Err(why) => unknown_term(Component::Weights, why),
+            Err(why) => Term::of(Component::Weights, Err(why.clone())),
         },
         Term {
-            component: Component::KvCache,
-            at_least: None,
-            bytes: pool.as_ref().map(|p| p.bytes).map_err(Clone::clone),
-            formula: if layout.as_ref().is_ok_and(Layout::keeps_nothing) {
+            formula: if keeps_nothing {
                 "none: attention in both directions keeps nothing of a token".into()
             } else {
                 cache_formula(deployment)
@@ -416,25 +414,21 @@ fn of_release(
                 layout.as_ref().ok(),
                 pool.as_ref().ok(),
             ),
-            band: (layout.as_ref().is_ok_and(Layout::keeps_nothing)).then(|| Band {
-                low: 0,
-                high: 0,
-                cases: 0,
-                source: "vLLM makes no cache for attention in both directions".into(),
+            band: keeps_nothing.then(|| {
+                let source = "vLLM makes no cache for attention in both directions";
+                Band::new(0, 0, 0, source)
             }),
+            ..Term::of(Component::KvCache, pool_bytes.clone())
         },
         activation_term(model, &settings, &activation, peak),
         graph_term(graphs.as_ref(), deployment),
         Term {
-            component: Component::NonTorch,
-            at_least: None,
-            bytes: Ok(rest.counted),
             formula: "measured: by GPU, tensor parallelism and version".into(),
             inputs: inputs([
                 ("runs", json!(rest.runs)),
                 ("taken_before_the_engine_looks", json!(rest.before)),
             ]),
-            band: None,
+            ..Term::of(Component::NonTorch, Ok(rest.counted))
         },
     ];
     deployment.own.put(&mut terms);
@@ -448,13 +442,9 @@ fn of_release(
         rest,
         counted,
     );
-    for term in terms
-        .iter_mut()
-        .filter(|t| t.component == Component::KvCache)
-    {
-        if let (Some(band), Some(most)) = (&mut term.band, most) {
-            band.high = band.high.min(most);
-        }
+    let of_pool = terms.iter_mut().find(|t| t.component == Component::KvCache);
+    if let (Some(band), Some(most)) = (of_pool.and_then(|t| t.band.as_mut()), most) {
+        band.high = band.high.min(most);
     }
     // What an engine makes beside its weights without counting it (LoRA's slots) is there all the same.
     let beside = loaded
@@ -464,7 +454,6 @@ fn of_release(
     let total = terms.iter().try_fold(beside, |sum, t| {
         t.bytes.clone().map(|b| sum.saturating_add(b))
     });
-    let pool_bytes = pool.as_ref().ok().map(|p| p.bytes);
     let outside = rest.before.saturating_add(activation.warm_up);
     let from_files = loaded.as_ref().is_ok_and(|w| w.from_files);
     let unmodelled = unmodelled::of(model, deployment, &settings, &activation, from_files);
@@ -498,7 +487,7 @@ fn of_release(
         reason: String::new(),
         lacks_graphs,
         unmodelled,
-        host: host_memory::of(deployment, loaded.as_ref().ok(), pool_bytes),
+        host: host_memory::of(deployment, loaded.as_ref().ok(), pool_bytes.ok()),
         warnings,
     };
     (estimate.fits, estimate.reason) = verdict(&estimate, deployment, &for_cache, rest.before);
@@ -510,15 +499,9 @@ fn of_release(
         && !deployment.on_cpu
         && deployment.kv_cache_memory.is_none();
     if foreign && estimate.fits == Some(true) && estimate.is_tight(forecast) {
-        let terms = [
-            Component::Activation,
-            Component::CudaGraphs,
-            Component::NonTorch,
-        ];
         let name = "a GPU of unknown kind, with less than a tenth to spare";
-        estimate
-            .unmodelled
-            .push(Unmodelled::new(name, Moves::Up, &terms));
+        let foreign = Unmodelled::new(name, Moves::Up, unmodelled::RUNNING);
+        estimate.unmodelled.push(foreign);
     }
     unmodelled::apply(&mut estimate, deployment, forecast);
     if bands::is_extrapolated(deployment) {
@@ -562,9 +545,6 @@ fn activation_term(
     peak: Result<u64, Unknown>,
 ) -> Term {
     Term {
-        component: Component::Activation,
-        at_least: None,
-        bytes: peak,
         formula: match (
             activation.encoding > 0,
             activation.compiling > activation.warm_peak(),
@@ -589,23 +569,16 @@ fn activation_term(
             _ if activation.compiling > 0 => bands::of_compiling(range),
             _ => compute_buffer::band(range),
         }),
+        ..Term::of(Component::Activation, peak)
     }
 }
 
 /// An estimate of what cannot be served.
 fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
-    let term = |component| unknown_term(component, &wrong);
+    let term = |component: &Component| Term::of(*component, Err(wrong.clone()));
     Estimate {
         settings,
-        terms: [
-            Component::Weights,
-            Component::KvCache,
-            Component::Activation,
-            Component::CudaGraphs,
-            Component::NonTorch,
-        ]
-        .map(term)
-        .to_vec(),
+        terms: unmodelled::ALL.iter().map(term).collect(),
         kv_bytes_per_token: Err(wrong.clone()),
         layout: Err(wrong.clone()),
         pool: Err(wrong.clone()),
@@ -624,22 +597,9 @@ fn impossible(settings: Settings, wrong: Unknown) -> Estimate {
     }
 }
 
-/// A term that is unknown.
-fn unknown_term(component: Component, why: &Unknown) -> Term {
-    Term {
-        component,
-        at_least: None,
-        bytes: Err(why.clone()),
-        formula: String::new(),
-        inputs: Map::new(),
-        band: None,
-    }
-}
-
 /// A configuration that leaves out an encoder that all of its kind have: neither its weights nor its peak are known.
 fn no_encoder(model: &Model) -> Unknown {
-    let kind = model.config.get("model_type").and_then(Value::as_str);
-    let kind: String = kind.unwrap_or(&model.kind).chars().take(40).collect();
+    let kind: String = encoder::kind(model).chars().take(40).collect();
     Unknown::new(format!(
         "the configuration does not describe the encoder of images that a `{kind}` has"
     ))

@@ -73,26 +73,12 @@ pub(super) fn graph_term(graphs: Option<&graphs::Graphs>, deployment: &Deploymen
             deployment.engine,
             EngineId::Transformers | EngineId::LlamaCpp
         ) || deployment.eager == Some(true);
-        return Term {
-            component: Component::CudaGraphs,
-            at_least: None,
-            bytes: if none {
-                Ok(0)
-            } else {
-                Err(
-                    Unknown::new("the memory of the engine's CUDA graphs is not known")
-                        .hint("calibrate from a start of your own"),
-                )
-            },
-            formula: String::new(),
-            inputs: Map::new(),
-            band: None,
-        };
+        let unknown = Unknown::new("the memory of the engine's CUDA graphs is not known")
+            .hint("calibrate from a start of your own");
+        let bytes = if none { Ok(0) } else { Err(unknown) };
+        return Term::of(Component::CudaGraphs, bytes);
     };
     Term {
-        component: Component::CudaGraphs,
-        at_least: None,
-        bytes: Ok(g.bytes),
         formula: "start + captures * (layers + routed layers) + splits of attention's accumulators"
             .into(),
         inputs: inputs([
@@ -105,6 +91,6 @@ pub(super) fn graph_term(graphs: Option<&graphs::Graphs>, deployment: &Deploymen
             ("forecast", json!(g.forecast)),
             ("runs", json!(g.runs)),
         ]),
-        band: None,
+        ..Term::of(Component::CudaGraphs, Ok(g.bytes))
     }
 }

@@ -1,7 +1,7 @@
 //! Whether a deployment starts and holds one request of its longest length, and why.
 
 use super::{
-    Deployment, EngineId, Estimate, Mixer, Model, Unknown, Version,
+    Deployment, EngineId, Estimate, Model, Unknown, Version,
     engines::{self, llama_cpp, vllm},
     non_torch,
     pool::Layout,
@@ -9,6 +9,7 @@ use super::{
     weights::shard,
 };
 use crate::engine::settings::{Setting, argument_text};
+use crate::units::GIB;
 use crate::wording::count_noun;
 
 /// The first release of vLLM in which Turing has no backend for a cache in fp8, as was read.
@@ -17,12 +18,9 @@ const NO_FP8_CACHE_ON_TURING: Version = Version::new(0, 32, 0);
 /// The row of the least compute capability for a cache in fp8, where one is asked for.
 fn fp8_cache(model: &Model, deployment: &Deployment) -> Option<&'static str> {
     let dtype = deployment.kv_dtype.as_deref()?;
-    let is_latent = |mixer: &Mixer| matches!(mixer, Mixer::Latent { .. });
     if !dtype.starts_with("fp8") {
         None
-    } else if model.mixers.iter().any(is_latent)
-        || unmodelled::computes_by_triton(deployment.engine, &model.kind)
-    {
+    } else if model.is_latent() || unmodelled::computes_by_triton(deployment.engine, &model.kind) {
         Some("fp8_cache_triton")
     } else {
         (vllm::version(deployment) >= NO_FP8_CACHE_ON_TURING).then_some("fp8_cache")
@@ -48,10 +46,8 @@ pub(super) fn refusal(model: &Model, deployment: &Deployment) -> Option<String> 
     let method = deployment.quantization.as_deref().or(model.quant_method());
     let dtype = deployment.dtype.as_deref().unwrap_or("auto");
     let cache = fp8_cache(model, deployment);
-    for name in [Some("any"), method, Some(dtype), cache]
-        .into_iter()
-        .flatten()
-    {
+    let needing = [Some("any"), method, Some(dtype), cache];
+    for name in needing.into_iter().flatten() {
         let Some(least) = unmodelled::missing_compute(deployment, name) else {
             continue;
         };
@@ -121,8 +117,7 @@ fn refused_step(model: &Model, deployment: &Deployment) -> Option<String> {
 /// with fewer blocks, 0.20.0 refuses ("max_num_seqs exceeds available Mamba cache blocks").
 pub(super) fn sequences_with_states(estimate: &Estimate, deployment: &Deployment) -> Option<u64> {
     let layout = estimate.layout.as_ref().ok()?;
-    let refuses = deployment.engine == EngineId::Vllm
-        && vllm::version(deployment) >= Version::new(0, 20, 0)
+    let refuses = vllm::is_from(deployment, Version::new(0, 20, 0))
         && !estimate.settings.eager
         && !deployment.on_cpu
         && layout.keeps_states();
@@ -139,21 +134,18 @@ pub(super) fn verdict(
     let Some(gpu) = &deployment.gpu else {
         return (None, "the GPU is not known".into());
     };
-    let gib = |b: f64| b / (1u64 << 30) as f64;
+    let gib = |bytes: f64| format!("{:.2} GiB", bytes / GIB);
+    let of = |bytes: u64| gib(bytes as f64);
     let left = match for_cache {
         Ok(left) => *left,
         Err(why) => return (None, why.what.clone()),
     };
     if deployment.engine.takes_what_is_asked() {
         return match (&estimate.total, estimate.budget) {
-            (Ok(total), Some(room)) => (
-                Some(*total <= room),
-                format!(
-                    "{:.2} GiB are needed of {:.2} GiB",
-                    gib(*total as f64),
-                    gib(room as f64)
-                ),
-            ),
+            (Ok(total), Some(room)) => {
+                let why = format!("{} are needed of {}", of(*total), of(room));
+                (Some(*total <= room), why)
+            }
             (Err(why), _) => (None, why.what.clone()),
             (_, None) => (None, "the GPU is not known".into()),
         };
@@ -169,14 +161,9 @@ pub(super) fn verdict(
             _ => true,
         };
     if of_total && gpu.in_use > 0 && share > free {
-        return (
-            Some(false),
-            format!(
-                "its share of {:.2} GiB is more than the {:.2} GiB that are free",
-                gib(share as f64),
-                gib(free as f64)
-            ),
-        );
+        let (share, free) = (of(share), of(free));
+        let why = format!("its share of {share} is more than the {free} that are free");
+        return (Some(false), why);
     }
     // Of a GPU that others use, what is taken beside the share must find room as well.
     let others = match vllm::rule(deployment) {
@@ -186,7 +173,7 @@ pub(super) fn verdict(
     };
     let outside = before.saturating_add(estimate.warm_up);
     // The context of an H100 is the largest that was measured.
-    let context = before.max((non_torch::CONTEXT_GIB * (1u64 << 30) as f64) as u64);
+    let context = before.max((non_torch::CONTEXT_GIB * GIB) as u64);
     let beside = (context.saturating_add(estimate.warm_up))
         .saturating_sub(gpu.total.saturating_sub(others).saturating_sub(share));
     let shared = deployment.engine == EngineId::Vllm
@@ -201,45 +188,31 @@ pub(super) fn verdict(
             Ok(total) => total.saturating_add(outside),
             Err(why) => return (None, why.what.clone()),
         };
-        return (
-            Some(needed <= room),
-            format!(
-                "{:.2} GiB are needed of {:.2} GiB, and it keeps no cache",
-                gib(needed as f64),
-                gib(room as f64)
-            ),
-        );
+        let all = of(needed);
+        let why = format!("{all} are needed of {}, and it keeps no cache", of(room));
+        return (Some(needed <= room), why);
     }
     if let (Some(asked), Ok(total)) = (deployment.kv_cache_memory, &estimate.total) {
         let needed = total.saturating_add(outside);
         if needed > room {
-            return (
-                Some(false),
-                format!(
-                    "{:.2} GiB are needed with the {:.2} GiB that are asked for the cache, and the GPU has {:.2} GiB",
-                    gib(needed as f64),
-                    gib(asked as f64),
-                    gib(room as f64)
-                ),
+            let why = format!(
+                "{} are needed with the {} that are asked for the cache, and the GPU has {}",
+                of(needed),
+                of(asked),
+                of(room)
             );
+            return (Some(false), why);
         }
     }
     if left <= 0 {
-        return (
-            Some(false),
-            format!(
-                "{:.2} GiB are missing before the cache has any",
-                gib(-(left as f64))
-            ),
-        );
+        let missing = gib(-(left as f64));
+        let why = format!("{missing} are missing before the cache has any");
+        return (Some(false), why);
     }
     let states = sequences_with_states(estimate, deployment);
     if let (Some(sequences), Ok(pool)) = (states, &estimate.pool) {
         if pool.blocks < sequences {
-            let default = match deployment.max_seqs {
-                Some(_) => "",
-                None => " (default)",
-            };
+            let default = deployment.max_seqs.map_or(" (default)", |_| "");
             let why = format!(
                 "each sequence keeps a state in a block of the cache: --max-num-seqs {sequences}{default} needs as many, and there are {}",
                 pool.blocks
@@ -256,9 +229,9 @@ pub(super) fn verdict(
         (Ok(_), Some(_)) if shared => (
             None,
             format!(
-                "others hold {:.2} GiB, and its share leaves {:.2} GiB too little for the driver's context",
-                gib(gpu.in_use as f64),
-                gib(beside as f64)
+                "others hold {}, and its share leaves {} too little for the driver's context",
+                of(gpu.in_use),
+                of(beside)
             ),
         ),
         (Ok(c), Some(longest)) => (

@@ -6,13 +6,14 @@
 
 use super::{
     Deployment, EngineId, Mixer, Model, Version,
+    arithmetic::count_if,
     engines::{
         self, Generation, Settings,
         vllm::{self, Captures},
     },
 };
-
-const GIB: f64 = (1u64 << 30) as f64;
+use crate::units::GIB;
+use std::collections::BTreeSet;
 
 /// Constants of one fit, GiB.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -107,16 +108,12 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings) -> Option
             + (fit.layer * layers as f64 + fit.experts * routed as f64) * count / 1000.0 * lora
             + fit.splits * splits
     };
+    // The second model runner forecasts nothing before 0.29 (v1/worker/gpu/model_runner.py).
+    let forecasts = vllm::version(deployment) >= Version::new(0, 29, 0)
+        || !vllm::runs_second_runner(model, deployment);
     Some(Graphs {
         bytes: bytes(gib(&MEASURED)),
-        // The second model runner forecasts nothing before 0.29 (v1/worker/gpu/model_runner.py).
-        forecast: if vllm::version(deployment) < Version::new(0, 29, 0)
-            && vllm::runs_second_runner(model, deployment)
-        {
-            0
-        } else {
-            bytes(gib(&FORECAST))
-        },
+        forecast: count_if(forecasts, bytes(gib(&FORECAST))),
         captures,
         splits,
         layers,
@@ -132,14 +129,8 @@ fn bytes(gib: f64) -> u64 {
 
 /// Layers that send tokens to experts.
 fn routed_layers(model: &Model) -> u64 {
-    let mut layers: Vec<u32> = model
-        .tensors
-        .iter()
-        .filter(|t| t.role.starts_with("exp_w13"))
-        .filter_map(|t| t.layer)
-        .collect();
-    layers.sort_unstable();
-    layers.dedup();
+    let experts = (model.tensors.iter()).filter(|t| t.role.starts_with("exp_w13"));
+    let layers: BTreeSet<u32> = experts.filter_map(|t| t.layer).collect();
     layers.len() as u64
 }
 
@@ -148,9 +139,8 @@ pub(super) fn quantised_by_bnb(model: &Model, deployment: &Deployment) -> bool {
     match deployment.quantization.as_deref() {
         Some(name) => {
             let name = name.to_ascii_lowercase();
-            ["nf4", "bitsandbytes", "bnb"]
-                .iter()
-                .any(|n| name.contains(n))
+            let own = ["nf4", "bitsandbytes", "bnb"];
+            own.iter().any(|n| name.contains(n))
         }
         None => model.quant_method() == Some("bitsandbytes"),
     }
@@ -160,21 +150,16 @@ pub(super) fn quantised_by_bnb(model: &Model, deployment: &Deployment) -> bool {
 /// VLLM_FLASH_ATTN_MAX_NUM_SPLITS_FOR_CUDA_GRAPH), where FlashAttention 3 captures whole graphs: on Hopper, not with
 /// images in the prompt that are attended to in both directions.
 fn split_accumulators(model: &Model, deployment: &Deployment, captures: &Captures) -> f64 {
-    let hopper =
-        engines::gpu_model(deployment).map(engines::generation) == Some(Generation::Hopper);
+    let hopper = engines::generation_of(deployment) == Some(Generation::Hopper);
     if !hopper || captures.full == 0 || model.kind.starts_with("gemma3") {
         return 0.0;
     }
     let heads = model.heads.div_ceil(deployment.tp.max(1));
-    let width = model
-        .mixers
-        .iter()
-        .map(|m| match *m {
-            Mixer::Attention { value_dim, .. } => value_dim,
-            Mixer::Latent { rank, .. } => rank,
-            _ => 0,
-        })
-        .max()
-        .unwrap_or(0);
+    let width = model.mixers.iter().map(|m| match *m {
+        Mixer::Attention { value_dim, .. } => value_dim,
+        Mixer::Latent { rank, .. } => rank,
+        _ => 0,
+    });
+    let width = width.max().unwrap_or(0);
     32.0 * heads as f64 * width as f64 * captures.largest as f64 * 4.0 / GIB
 }

@@ -1,7 +1,7 @@
 //! Memory of the host that a deployment takes for what does not lie on its GPUs: weights, caches, what it puts to sleep.
 
-use super::{Deployment, EngineId, engines::vllm, weights::Weights};
-use crate::units::Bytes;
+use super::{Deployment, EngineId, engines::vllm, settings::json_value, weights::Weights};
+use crate::units::{Bytes, GIB};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -48,12 +48,8 @@ impl HostAsked {
             let value = values.get(name)?.trim().parse::<f64>().ok();
             value.filter(|n| n.is_finite() && *n > 0.0)
         };
-        let is = |name: &str| {
-            values
-                .get(name)
-                .is_some_and(|v| v.eq_ignore_ascii_case("true"))
-        };
-        let gib = |name: &str| number(name).map_or(0, |n| (n * (1u64 << 30) as f64) as u64);
+        let is = |name| (values.get(name)).is_some_and(|v: &String| v.eq_ignore_ascii_case("true"));
+        let gib = |name: &str| number(name).map_or(0, |n| (n * GIB) as u64);
         match engine {
             EngineId::Vllm => HostAsked {
                 weights: gib("cpu_offload_gb"),
@@ -83,8 +79,7 @@ impl HostAsked {
 
 /// The bytes that vLLM's own connectors are given by `--kv-transfer-config` (0.32, `v1/kv_offload/cpu/spec.py`).
 fn connector_bytes(values: &BTreeMap<String, String>) -> Option<u64> {
-    let text = values.get("kv_transfer_config")?;
-    let config: serde_json::Value = serde_json::from_str(text).ok()?;
+    let config = json_value(values, "kv_transfer_config");
     let connector = config["kv_connector"].as_str()?;
     let is_own = matches!(
         connector,
@@ -122,11 +117,9 @@ pub(super) fn of(
     let cache = if swaps { asked.cache } else { 0 };
     let times = (pool.unwrap_or(0) as f64 * asked.times_pool) as u64;
     let asleep = weights.filter(|_| asked.sleeps).map_or(0, |w| w.bytes);
+    let on_host = weights.map_or(0, |w| w.on_host);
     let parts = [
-        (
-            "weights kept on the host",
-            each(weights.map_or(0, |w| w.on_host)),
-        ),
+        ("weights kept on the host", each(on_host)),
         ("cache kept on the host", each(cache.saturating_add(times))),
         // Reported of vLLM 0.2x: 1.92 times what was asked for, as shared memory (vllm#53042).
         (

@@ -5,7 +5,7 @@ use super::{
     format::contradiction, model::Window, pool::compressed, pooling, speculation,
     weights::shard::offloaded,
 };
-use crate::estimate::arithmetic::{product, sum};
+use crate::estimate::arithmetic::{count_if, product, sum};
 use serde_json::Value;
 
 /// What the layers of a model keep on the GPU that holds most.
@@ -70,11 +70,7 @@ impl Format {
 
     /// Bytes of so many heads with a row of `dim` values each.
     fn of_heads(self, heads: u64, dim: u64) -> u64 {
-        let scales = if self == Format::TokenHead {
-            heads.saturating_mul(4)
-        } else {
-            0
-        };
+        let scales = count_if(self == Format::TokenHead, heads.saturating_mul(4));
         self.of(heads.saturating_mul(dim)).saturating_add(scales)
     }
 }
@@ -127,7 +123,7 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
     let (conv_bytes, ssm_bytes) = match deployment.engine {
         EngineId::LlamaCpp => (4, Some(4)),
         _ => {
-            let plain = plain_bytes(model, deployment);
+            let plain = value_bytes(deployment);
             let conv = match deployment.conv_dtype.as_deref() {
                 Some("float32") => 4,
                 Some("float16" | "bfloat16") => 2,
@@ -155,6 +151,14 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
     let mut dense = model.mixers.len() as u64 - sparse.map_or(0, |(layers, _)| layers);
     let stage = largest_stage(here, stages);
     for (at, mixer) in stage.iter().chain(&proposing).enumerate() {
+        let mut put = |bytes, window, index, latent| {
+            cache.layers.push(Layer {
+                bytes,
+                window,
+                latent,
+                index,
+            });
+        };
         match *mixer {
             Mixer::Attention {
                 kv_heads,
@@ -171,20 +175,11 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
                 // The first layers are the dense ones, and a draft's have no index.
                 let is_dense = dense > 0 || at >= stage.len();
                 dense = dense.saturating_sub(1);
-                let index = sparse
-                    .filter(|_| !is_dense)
-                    .map_or(0, |(_, dim)| format.of(dim));
-                let bytes = sum([
-                    format.of_heads(heads, key_dim),
-                    of_values.of_heads(heads, value_dim),
-                    index,
-                ]);
-                cache.layers.push(Layer {
-                    bytes,
-                    window,
-                    latent: false,
-                    index,
-                });
+                let own = sparse.filter(|_| !is_dense);
+                let index = own.map_or(0, |(_, dim)| format.of(dim));
+                let keys = format.of_heads(heads, key_dim);
+                let bytes = sum([keys, of_values.of_heads(heads, value_dim), index]);
+                put(bytes, window, index, false);
             }
             Mixer::Latent { rank, rope, index } => {
                 // The indexer's keys: a byte a value and a scale of 4 for each 128 (vLLM, DeepseekV32IndexerCache).
@@ -194,12 +189,7 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
                     Format::DsMla => DS_MLA_ROW,
                     other => other.of(rank.saturating_add(rope)),
                 };
-                cache.layers.push(Layer {
-                    bytes: row.saturating_add(index),
-                    window: None,
-                    latent: true,
-                    index,
-                });
+                put(row.saturating_add(index), None, index, true);
             }
             Mixer::Compressed {
                 ratio,
@@ -213,18 +203,10 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Cache, Unknown> {
                         model.kind
                     )));
                 }
-                let mut put = |bytes, window, index| {
-                    cache.layers.push(Layer {
-                        bytes,
-                        window,
-                        latent: true,
-                        index,
-                    });
-                };
-                put(compressed::ROW, Some(Window::Sliding(window)), 0);
+                put(compressed::ROW, Some(Window::Sliding(window)), 0, true);
                 if ratio > 1 {
                     let index = index.map_or(0, |_| compressed::INDEX_ROW.div_ceil(ratio));
-                    put(compressed::ROW.div_ceil(ratio) + index, None, index);
+                    put(compressed::ROW.div_ceil(ratio) + index, None, index, true);
                 }
             }
             _ => {
@@ -295,6 +277,7 @@ fn state_of(
             kind,
         })
     };
+    let of_state = ssm_bytes.unwrap_or(conv_bytes);
     match *mixer {
         Mixer::Mamba2 {
             heads,
@@ -311,21 +294,13 @@ fn state_of(
             };
             let inner = heads.saturating_mul(head_dim);
             let inputs = inner.saturating_add(product([groups, state, 2]));
-            both(
-                "mamba2",
-                inputs,
-                conv,
-                inner.saturating_mul(state),
-                ssm_bytes.unwrap_or(conv_bytes),
-            )
+            let values = inner.saturating_mul(state);
+            both("mamba2", inputs, conv, values, of_state)
         }
-        Mixer::Mamba1 { inner, state, conv } => both(
-            "mamba1",
-            inner,
-            conv,
-            inner.saturating_mul(state),
-            ssm_bytes.unwrap_or(4),
-        ),
+        Mixer::Mamba1 { inner, state, conv } => {
+            let values = inner.saturating_mul(state);
+            both("mamba1", inner, conv, values, ssm_bytes.unwrap_or(4))
+        }
         Mixer::DeltaNet {
             key_heads,
             value_heads,
@@ -338,13 +313,7 @@ fn state_of(
                 value_heads.saturating_mul(value_dim),
             ]);
             let values = product([value_heads, key_dim, value_dim]);
-            both(
-                "delta net",
-                inputs,
-                conv,
-                values,
-                ssm_bytes.unwrap_or(conv_bytes),
-            )
+            both("delta net", inputs, conv, values, of_state)
         }
         Mixer::Convolution { inner, conv } => both("convolution", inner, conv, 0, conv_bytes),
         Mixer::Lightning { heads, head_dim } => {
@@ -356,22 +325,19 @@ fn state_of(
     }
 }
 
-/// Bytes of a value that nothing quantises.
-fn plain_bytes(model: &Model, deployment: &Deployment) -> u64 {
+/// Bytes of a value that nothing quantises. Nothing that serves keeps one in 32 bits because a checkpoint is stored so: vLLM's
+/// `auto` casts it down.
+pub(super) fn value_bytes(deployment: &Deployment) -> u64 {
     match deployment.dtype.as_deref() {
         Some("float32" | "fp32" | "float") => 4,
-        Some("bfloat16" | "float16" | "bf16" | "fp16" | "half") => 2,
-        // Nothing that serves keeps keys in 32 bits because a checkpoint is stored so: vLLM's `auto` casts it down.
-        _ => model.value_bytes.clamp(1, 2).max(2),
+        _ => 2,
     }
 }
 
 /// Bytes of a value of a recurrent state, where the configuration sets them.
 fn state_bytes(model: &Model, deployment: &Deployment, plain: u64) -> Option<u64> {
-    let newer = deployment.engine != EngineId::Vllm
-        || deployment
-            .version
-            .is_none_or(|v| v >= Version::new(0, 13, 0));
+    let newer =
+        deployment.engine != EngineId::Vllm || !deployment.is_before(Version::new(0, 13, 0));
     let named = ["mamba_ssm_cache_dtype", "mamba_ssm_dtype"];
     let configured = || named.iter().find_map(|key| text_value(&model.config, key));
     let asked = deployment.state_dtype.as_deref();
@@ -404,7 +370,7 @@ fn format_of(
     deployment: &Deployment,
     dtype: Option<&str>,
 ) -> Result<Format, Unknown> {
-    let plain = Format::Bytes(plain_bytes(model, deployment));
+    let plain = Format::Bytes(value_bytes(deployment));
     let kv_dtype = dtype.unwrap_or("auto");
     let rows = matches!(deployment.engine, EngineId::Vllm | EngineId::Sglang);
     let fp8 = if model.is_indexed() && rows {
@@ -477,14 +443,12 @@ fn has_fp8_cache_scheme(model: &Model, deployment: &Deployment) -> bool {
 /// Whether the engine takes the type of the cache that a checkpoint of ModelOpt names, where none is asked for.
 pub fn follows_checkpoint(model: &Model, deployment: &Deployment) -> bool {
     match deployment.engine {
-        EngineId::Vllm => deployment
-            .version
-            .is_none_or(|v| v >= Version::new(0, 12, 0)),
+        EngineId::Vllm => !deployment.is_before(Version::new(0, 12, 0)),
         EngineId::TensorRtLlm => true,
         // SGLang, model_runner.py and modelopt_quant.py: 4-bit checkpoints first. Of sparse attention it is not.
         EngineId::Sglang => {
             let since = Version::new(0, 5, if is_modelopt_4bit(model) { 3 } else { 5 });
-            !model.is_indexed() && deployment.version.is_none_or(|v| v >= since)
+            !model.is_indexed() && !deployment.is_before(since)
         }
         _ => false,
     }

@@ -6,6 +6,7 @@ use super::{
     Deployment, EngineId, Version,
     engines::{self, Generation, vllm},
 };
+use crate::units::GIB;
 
 /// One line of the table.
 struct Line {
@@ -115,23 +116,22 @@ pub fn linked_ranks(deployment: &Deployment) -> u64 {
 pub fn has_stages_alone(deployment: &Deployment) -> bool {
     let version = vllm::version(deployment);
     let measured = version >= Version::new(0, 11, 0) && version < Version::new(0, 27, 0);
-    let generation = engines::gpu_model(deployment).map(engines::generation);
     measured
-        && generation == Some(Generation::Hopper)
+        && engines::generation_of(deployment) == Some(Generation::Hopper)
         && deployment.pp > 1
         && deployment.tp.max(deployment.ep) <= 1
 }
 
 /// What a deployment takes beside PyTorch.
 pub fn of(deployment: &Deployment) -> NonTorch {
-    let gib = |g: f64| (g * (1u64 << 30) as f64) as u64;
+    let gib = |g: f64| (g * GIB) as u64;
     let tp = linked_ranks(deployment);
     // llama.cpp does without NCCL where it splits by layers: 466 and 467 MiB of two GPUs were in none of its buffers.
     let has_nccl = tp > 1 && deployment.engine != EngineId::LlamaCpp;
     let gpu = engines::gpu_model(deployment);
     let name = gpu.map_or("", |g| g.name.as_str());
-    let nvlink = engines::nvlink(gpu);
-    let foreign = gpu.is_some_and(|g| g.vendor != "NVIDIA");
+    let nvlink = engines::has_nvlink(deployment);
+    let foreign = engines::is_foreign(deployment);
     // The context is that of an H100; a smaller GPU has a smaller one, of which a hundredth of the GPU is counted at most.
     let own = gib(CONTEXT_GIB);
     let held = (deployment.gpu.as_ref()).map_or(own, |gpu| own.min(gpu.total / 100));
@@ -158,13 +158,13 @@ pub fn of(deployment: &Deployment) -> NonTorch {
             runs: 0,
         };
     }
-    let hopper = gpu.map(engines::generation) == Some(Generation::Hopper);
+    let generation = engines::generation_of(deployment);
+    let hopper = generation == Some(Generation::Hopper);
     // The norms of Hopper and of datacenter Blackwell are fused with all-reduces.
-    let fused = hopper || nvlink && gpu.map(engines::generation) == Some(Generation::Blackwell);
+    let fused = hopper || nvlink && generation == Some(Generation::Blackwell);
     let version = vllm::version(deployment);
     // NCCL's buffers came into being after the first snapshot until pull request 25359 (0.11) turned that around.
     let nccl_first = version >= Version::new(0, 11, 0);
-    let stages_alone = has_stages_alone(deployment);
     let found = VLLM
         .iter()
         .filter(|l| {
@@ -192,7 +192,7 @@ pub fn of(deployment: &Deployment) -> NonTorch {
             (named && fused, widest, l.from, named)
         });
     let (mut counted, runs) = match found {
-        _ if stages_alone => (STAGE_GIB, 2),
+        _ if has_stages_alone(deployment) => (STAGE_GIB, 2),
         Some(l) => (l.gib, l.runs),
         None => (0.11, 0),
     };

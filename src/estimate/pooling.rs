@@ -6,7 +6,8 @@
 
 use super::engines::vllm;
 use super::kv::text_value;
-use super::{Deployment, EngineId, Mixer, Model, Version};
+use super::settings::json_value;
+use super::{Deployment, Mixer, Model, Version};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -45,8 +46,7 @@ pub fn is_asked(model: &Model, deployment: &Deployment) -> bool {
 
 /// Whether it runs by rules that were read.
 pub fn is_computed(model: &Model, deployment: &Deployment) -> bool {
-    let known = deployment.engine == EngineId::Vllm && vllm::version(deployment) >= SINCE;
-    known && is_asked(model, deployment)
+    vllm::is_from(deployment, SINCE) && is_asked(model, deployment)
 }
 
 /// Whether nothing of a token is kept: attention in both directions, for which vLLM makes no cache.
@@ -65,18 +65,10 @@ fn reads_whole(model: &Model) -> bool {
 /// Whether vLLM's flags ask for it; `None` where the model decides.
 pub fn of_flags(values: &BTreeMap<String, String>) -> Option<bool> {
     let value = |name: &str| values.get(name).map(|v| v.trim());
-    let overrides = value("hf_overrides").and_then(|text| serde_json::from_str(text).ok());
-    let names = overrides
-        .as_ref()
-        .and_then(|o: &Value| o.get("architectures"));
-    let scores = names
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .any(|n| {
-            n.as_str()
-                .is_some_and(|n| n.ends_with("ForSequenceClassification"))
-        });
+    let overrides = json_value(values, "hf_overrides");
+    let names = overrides.get("architectures").and_then(Value::as_array);
+    let mut names = names.into_iter().flatten().filter_map(Value::as_str);
+    let scores = names.any(|n| n.ends_with("ForSequenceClassification"));
     match (value("runner"), value("task"), value("convert")) {
         (Some("pooling"), ..) => Some(true),
         (Some("generate"), ..) | (_, Some("generate"), _) => Some(false),
@@ -90,7 +82,7 @@ pub fn of_flags(values: &BTreeMap<String, String>) -> Option<bool> {
 mod tests {
     use super::*;
     use crate::estimate::model::from_config;
-    use crate::estimate::{Component, Estimate, Gpu, estimate};
+    use crate::estimate::{Component, EngineId, Estimate, Gpu, estimate};
     use serde_json::json;
 
     const GIB: u64 = 1 << 30;

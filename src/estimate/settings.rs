@@ -4,7 +4,7 @@ use super::case::{generation_of, version_of, versions_of};
 use super::engines::llama_cpp::{self, LlamaAsked};
 use super::engines::vllm::GraphsAsked;
 use super::host_memory::HostAsked;
-use super::{Deployment, EngineId, Lora, Unknown, Unmodelled, Version, pooling, unmodelled};
+use super::{Deployment, EngineId, Lora, Unknown, Unmodelled, pooling, unmodelled};
 use crate::engine::settings::{SETTINGS, Setting, ValueKind};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -85,13 +85,8 @@ impl Deployment {
         self.vllm_v0 = generation_of(text).or(self.vllm_v0);
         match version {
             _ if exact => None,
-            Some(Version {
-                major,
-                minor,
-                patch,
-                ..
-            }) => Some(format!(
-                "the version `{text}` is not exact: {major}.{minor}.{patch} is assumed"
+            Some(version) => Some(format!(
+                "the version `{text}` is not exact: {version} is assumed"
             )),
             None => {
                 self.unmodelled.push(unmodelled::unclear_version(text));
@@ -168,12 +163,12 @@ fn apply(d: &mut Deployment, read: &Read<'_>) -> Result<(), Unknown> {
     d.state_slots = read.count("max_mamba_cache_size")?;
     d.state_dtype = read.text("mamba_ssm_dtype").map(str::to_owned);
     d.conv_dtype = read.text("mamba_cache_dtype").map(str::to_owned);
-    let of = |engine, name| match read.engine == engine {
-        true => read.count(name),
-        false => Ok(None),
-    };
-    d.pool_tokens = of(EngineId::Sglang, "token_pool_limit")?;
-    d.prompt_tokens = of(EngineId::Tgi, "max_input_tokens")?;
+    if read.engine == EngineId::Sglang {
+        d.pool_tokens = read.count("token_pool_limit")?;
+    }
+    if read.engine == EngineId::Tgi {
+        d.prompt_tokens = read.count("max_input_tokens")?;
+    }
     // `all` and -2 are all; `auto`, its default, and -1 leave it to the engine.
     let layers = read.text("n_gpu_layers");
     d.gpu_layers = layers.and_then(|n| n.parse().ok());
@@ -225,10 +220,8 @@ impl<'a> Read<'a> {
             else {
                 continue;
             };
-            if !choices
-                .iter()
-                .any(|c| c == text.trim_start_matches("torch."))
-            {
+            let plain = text.trim_start_matches("torch.");
+            if !choices.iter().any(|c| c == plain) {
                 let engine = self.engine.shown();
                 let choices = choices.join(", ");
                 self.refuse::<()>(format!("`{flag} {text}`: {engine} takes {choices}"))?;
@@ -327,13 +320,16 @@ fn overrides_model(values: &BTreeMap<String, String>) -> bool {
     values.keys().any(changes)
 }
 
+/// The value of a flag that takes JSON; null where it is not given, or is none.
+pub(super) fn json_value(values: &BTreeMap<String, String>, name: &str) -> Value {
+    let text = values.get(name).map_or("null", String::as_str);
+    serde_json::from_str(text).unwrap_or_default()
+}
+
 /// Whether neither images nor videos are allowed: vLLM loads no encoder then.
 fn allows_no_item(values: &BTreeMap<String, String>) -> bool {
     const LIMIT: &str = "limit_mm_per_prompt";
-    let whole = values
-        .get(LIMIT)
-        .map(|text| serde_json::from_str::<Value>(text));
-    let whole = whole.and_then(Result::ok).unwrap_or_default();
+    let whole = json_value(values, LIMIT);
     let none_of = |kind: &str| {
         let own = values.get(&format!("{LIMIT}.{kind}")).map(String::as_str);
         own == Some("0") || whole.get(kind).and_then(Value::as_u64) == Some(0)

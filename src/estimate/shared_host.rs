@@ -7,44 +7,40 @@ use crate::units::{Bytes, GIB};
 
 /// Judges what is left to the host, on machines of a kind that was measured.
 pub(super) fn judge_rest(estimate: &mut Estimate, deployment: &Deployment) {
-    let Some(model) = engines::gpu_model(deployment) else {
-        return;
-    };
-    let (Some(shared), Some(gpu)) = (model.shares_host, &deployment.gpu) else {
-        return;
-    };
-    let (Some(least), Some(stopped)) = (shared.least, shared.stopped) else {
-        return;
-    };
-    refuse_only_by_weights(estimate, model);
-    // SGLang's share is of what is free, and ends lower; what the others take is their terms.
-    let by_share = deployment.engine == EngineId::Vllm && deployment.kv_cache_memory.is_none();
-    let keeps_nothing = estimate.layout.as_ref().is_ok_and(Layout::keeps_nothing);
-    let share = estimate.budget.filter(|_| by_share && !keeps_nothing);
-    let Some(taken) = share.or(estimate.total.as_ref().ok().copied()) else {
-        return;
-    };
-    let rest = gpu.total.saturating_sub(taken);
-    let gib = |figure: f64| (figure * GIB) as u64;
-    let (fits, reason) = if rest < gib(least) {
-        let what = "which shares its memory with the GPU and took";
-        let reason = format!(
-            "{} are left for the host, {what} {least} GiB at least",
-            Bytes(rest)
-        );
-        (Some(false), reason)
-    } else if rest <= gib(stopped) {
-        let evidence = format!("machines with up to {stopped} GiB left have stopped");
-        (
-            None,
-            format!("{} are left for the host: {evidence}", Bytes(rest)),
-        )
-    } else {
+    let Some((fits, reason)) = rest_verdict(estimate, deployment) else {
         return;
     };
     estimate.warnings.push(reason.clone());
     if estimate.fits != Some(false) {
         (estimate.fits, estimate.reason) = (fits, reason);
+    }
+}
+
+/// Whether what is left to the host lets it fit, and why; `None` where that decides nothing.
+fn rest_verdict(
+    estimate: &mut Estimate,
+    deployment: &Deployment,
+) -> Option<(Option<bool>, String)> {
+    let model = engines::gpu_model(deployment)?;
+    let (shared, gpu) = (model.shares_host?, deployment.gpu.as_ref()?);
+    let (least, stopped) = (shared.least?, shared.stopped?);
+    refuse_only_by_weights(estimate, model);
+    // SGLang's share is of what is free, and ends lower; what the others take is their terms.
+    let by_share = deployment.engine == EngineId::Vllm && deployment.kv_cache_memory.is_none();
+    let keeps_nothing = estimate.layout.as_ref().is_ok_and(Layout::keeps_nothing);
+    let share = estimate.budget.filter(|_| by_share && !keeps_nothing);
+    let taken = share.or(estimate.total.as_ref().ok().copied())?;
+    let rest = gpu.total.saturating_sub(taken);
+    let gib = |figure: f64| (figure * GIB) as u64;
+    let left = format!("{} are left for the host", Bytes(rest));
+    if rest < gib(least) {
+        let what = "which shares its memory with the GPU and took";
+        Some((Some(false), format!("{left}, {what} {least} GiB at least")))
+    } else if rest <= gib(stopped) {
+        let evidence = format!("machines with up to {stopped} GiB left have stopped");
+        Some((None, format!("{left}: {evidence}")))
+    } else {
+        None
     }
 }
 

@@ -38,7 +38,7 @@ const LLAMA_TOKENS: u64 = 3;
 /// The flags that name the model that proposes.
 pub const MODELS: [&str; 2] = ["spec_model", "speculative_model"];
 /// The flags that name the method, and those that say how many tokens.
-const METHODS: [&str; 3] = ["spec_method", "speculative_algorithm", "spec_type"];
+pub const METHODS: [&str; 3] = ["spec_method", "speculative_algorithm", "spec_type"];
 const COUNTS: [&str; 4] = [
     "spec_draft_n_max",
     "spec_tokens",

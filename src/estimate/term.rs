@@ -54,6 +54,26 @@ pub struct Term {
     pub band: Option<Band>,
 }
 
+impl Term {
+    /// Bytes at the upper end of its band; `None` where they are unknown.
+    pub fn upper(&self) -> Option<u64> {
+        let bytes = *self.bytes.as_ref().ok()?;
+        Some(self.band.as_ref().map_or(bytes, |b| b.high.max(bytes)))
+    }
+
+    /// One of which nothing but its figure is said.
+    pub fn of(component: Component, bytes: Result<u64, Unknown>) -> Term {
+        Term {
+            component,
+            bytes,
+            at_least: None,
+            formula: String::new(),
+            inputs: Map::new(),
+            band: None,
+        }
+    }
+}
+
 /// A term as it is written: what is unknown is null, with the reason beside it.
 #[derive(Serialize, Deserialize)]
 struct TermRecord {
@@ -111,6 +131,27 @@ pub struct Band {
     pub cases: u64,
     /// Their source: `shipped: vLLM on H100, 28 runs`, or the user's own runs.
     pub source: String,
+}
+
+impl Band {
+    /// From its ends, bytes.
+    pub fn new(low: u64, high: u64, cases: u64, source: impl Into<String>) -> Band {
+        Band {
+            low,
+            high,
+            cases,
+            source: source.into(),
+        }
+    }
+
+    /// As much wider at both ends.
+    pub fn widened(self, bytes: u64) -> Band {
+        Band {
+            low: self.low.saturating_sub(bytes),
+            high: self.high.saturating_add(bytes),
+            ..self
+        }
+    }
 }
 
 /// Why something is unknown, and what would make it known.

@@ -5,12 +5,13 @@ use super::activation::Activation;
 use super::arithmetic::sum;
 use super::encoder::{self, Encoder};
 use super::engines::{self, Generation, Settings, vllm};
-use super::model::Mixer;
 use super::pooling;
+use super::settings::json_value;
 use super::speculation::{self, Proposer, Speculation};
 use super::weights::shard::offloaded;
 use super::{Band, Component, Deployment, EngineId, Estimate, Model, Term, Unknown, Version};
 use crate::engine::settings::{Setting, flag_names};
+use crate::tables::read_table;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -94,16 +95,7 @@ impl ModelPart {
             ModelPart::Cached => !pooling::keeps_nothing(model, deployment),
             ModelPart::Experts => model.experts_per_token.is_some_and(|n| n > 0),
             ModelPart::Windows => {
-                let windows = |m: &Mixer| {
-                    matches!(
-                        m,
-                        Mixer::Attention {
-                            window: Some(_),
-                            ..
-                        }
-                    )
-                };
-                model.is_recurrent() || model.mixers.iter().any(windows)
+                model.is_recurrent() || model.mixers.iter().any(|m| m.window().is_some())
             }
         }
     }
@@ -210,12 +202,13 @@ const SPECULATION: &[&str] = &[
 ];
 
 /// The terms that depend on how a model runs, not on its geometry.
-const RUNNING: &[Component] = &[
+pub(super) const RUNNING: &[Component] = &[
     Component::Activation,
     Component::CudaGraphs,
     Component::NonTorch,
 ];
-const ALL: &[Component] = &[
+/// All terms of an estimate but a draft's.
+pub(super) const ALL: &[Component] = &[
     Component::Weights,
     Component::KvCache,
     Component::Activation,
@@ -230,7 +223,7 @@ const MODEL: &[Component] = &[
 ];
 
 /// The table as it is written.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
     engines: BTreeMap<String, WrittenEngine>,
@@ -293,13 +286,11 @@ enum Effect<'a> {
     Unknown,
 }
 
-fn table() -> Option<&'static Written> {
-    static READ: LazyLock<Option<Written>> = LazyLock::new(|| serde_yaml::from_str(TABLE).ok());
-    READ.as_ref()
-}
+/// Read once; empty where the file cannot be read, which a test rules out.
+static READ: LazyLock<Written> = LazyLock::new(|| read_table(TABLE));
 
 fn engine_table(engine: EngineId) -> Option<&'static WrittenEngine> {
-    let mut engines = table()?.engines.iter();
+    let mut engines = READ.engines.iter();
     let found = engines.find(|(name, _)| EngineId::from_name(name) == Ok(engine));
     found.map(|(_, table)| table)
 }
@@ -315,7 +306,12 @@ pub(super) fn missing_compute(deployment: &Deployment, name: &str) -> Option<f64
 /// Whether the engine computes the attention of models of this kind by Triton on GPUs before Hopper.
 pub(super) fn computes_by_triton(engine: EngineId, kind: &str) -> bool {
     let kinds = engine_table(engine).map_or("", |table| &table.triton_attention);
-    kinds.split_whitespace().any(|k| k == kind)
+    lists(kinds, kind)
+}
+
+/// Whether a text of the table has this word.
+fn lists(words: &str, word: &str) -> bool {
+    words.split_whitespace().any(|w| w == word)
 }
 
 /// Whether the engine, which is vLLM, refuses to compute models of this kind in float16.
@@ -325,8 +321,7 @@ pub(super) fn lacks_float16(deployment: &Deployment, kind: &str) -> bool {
     };
     let version = vllm::version(deployment);
     table.no_float16.iter().any(|(since, kinds)| {
-        Version::leading(since).is_some_and(|v| version >= v)
-            && kinds.split_whitespace().any(|k| k == kind)
+        Version::leading(since).is_some_and(|v| version >= v) && lists(kinds, kind)
     })
 }
 
@@ -349,14 +344,14 @@ fn effect(engine: EngineId, flag: &str) -> Effect<'static> {
     let Some(table) = engine_table(engine) else {
         return Effect::None;
     };
-    let lists = |words: &str| words.split_whitespace().any(|w| w == flag);
-    if let Some(found) = table.not_modelled.iter().find(|m| lists(&m.flags)) {
+    let has = |words: &String| lists(words, flag);
+    if let Some(found) = table.not_modelled.iter().find(|m| has(&m.flags)) {
         Effect::Moves(found)
-    } else if lists(&table.host) || lists(&table.computed) {
+    } else if has(&table.host) || has(&table.computed) {
         Effect::Host
     } else if Setting::of_engine(engine, flag).is_some()
-        || lists(&table.model)
-        || lists(&table.no_memory)
+        || has(&table.model)
+        || has(&table.no_memory)
     {
         Effect::None
     } else {
@@ -403,8 +398,7 @@ pub(super) fn without_graphs(
 pub(super) fn with_parts(values: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut all = values.clone();
     for whole in ["compilation_config", "hf_overrides"] {
-        let parsed = values.get(whole).map(|text| serde_json::from_str(text));
-        if let Some(Ok(Value::Object(parts))) = parsed {
+        if let Value::Object(parts) = json_value(values, whole) {
             all.remove(whole);
             let parts = parts
                 .iter()
@@ -430,7 +424,6 @@ pub fn foreign_flags(
     let Some(version) = version.or_else(newest) else {
         return Vec::new();
     };
-    let lists = |words: &str, name: &str| words.split_whitespace().any(|w| w == name);
     let in_release = |name: &str| {
         let from = |(v, words): (&String, &String)| {
             let minor = |v: Version| (v.major, v.minor);
@@ -445,7 +438,6 @@ pub fn foreign_flags(
         !table.gone.iter().any(from) && !table.absent.iter().any(until)
     };
     let names = values.keys().filter(|name| !in_release(name));
-    let version = format!("{}.{}.{}", version.major, version.minor, version.patch);
     names
         .map(|name| {
             format!(
@@ -543,10 +535,7 @@ pub fn of_settings(engine: EngineId, values: &BTreeMap<String, String>) -> Besid
         unmodelled,
         ..Besides::default()
     };
-    let config = values
-        .get("speculative_config")
-        .map(|text| serde_json::from_str::<Value>(text));
-    let mut config = config.and_then(Result::ok).unwrap_or_default();
+    let mut config = json_value(values, "speculative_config");
     // vLLM takes a key of it as a flag too: `--speculative-config.method mtp`.
     for (name, text) in values {
         if let Some(key) = name.strip_prefix("speculative_config.") {
@@ -557,24 +546,15 @@ pub fn of_settings(engine: EngineId, values: &BTreeMap<String, String>) -> Besid
         }
     }
     let set = |name: &&str| {
-        values
-            .get(*name)
-            .map(|v| v.trim().to_owned())
-            .filter(|v| !v.is_empty())
+        let value = values.get(*name)?.trim();
+        (!value.is_empty()).then(|| value.to_owned())
     };
     let first = |names: &[&str], key: &str| {
         let own = names.iter().find_map(&set);
         own.or_else(|| Some(config.get(key)?.as_str()?.to_owned()))
     };
-    let method = first(
-        &[
-            "spec_method",
-            "speculative_algorithm",
-            "spec_type",
-            "speculate",
-        ],
-        "method",
-    );
+    let methods = [&speculation::METHODS[..], &["speculate"]].concat();
+    let method = first(&methods, "method");
     let draft = first(&speculation::MODELS, "model");
     let method = method.filter(|m| !(draft.is_some() && m == "draft_model"));
     found.draft = draft.filter(|_| method.is_none());
@@ -644,32 +624,30 @@ pub(super) fn of(
         let name = "the compute buffer beside layers on the processor".to_owned();
         all.push(Unmodelled::new(name, Up, &[Peak]));
     }
-    let mut put = |name: String, moves, terms: &[Component]| {
-        all.push(Unmodelled::new(name, moves, terms));
-    };
     // Files name each tensor: what the configuration leaves open of the weights is known there.
     for part in &model.unmodelled {
         let known = |t: &&Component| !(from_files && **t == Weights);
         let terms: Vec<Component> = part.terms.iter().filter(known).copied().collect();
         let left_out = d.language_only && part.is_tower();
         if !terms.is_empty() && !left_out {
-            put(part.name.clone(), part.moves, &terms);
+            all.push(Unmodelled::new(&part.name, part.moves, &terms));
         }
     }
     if let Some((newest, version)) = newer(d) {
         let name = format!("version {version}: rules are known up to {newest}");
-        put(name, Either, RUNNING);
+        all.push(Unmodelled::new(name, Either, RUNNING));
     }
     let machine =
         engines::gpu_model(d).filter(|m| m.shares_host.is_some_and(|s| s.stopped.is_none()));
     if let Some(machine) = machine {
         let name = format!("memory that {} shares with its host", machine.name);
         let measured = machine.shares_host.is_some_and(|s| s.off.is_some());
-        put(name, Either, if measured { &[] } else { RUNNING });
+        let terms = if measured { &[] } else { RUNNING };
+        all.push(Unmodelled::new(name, Either, terms));
     }
     // Of vLLM two runs with two stages were measured, and agree.
     if d.pp > 1 && served && d.engine != EngineId::Vllm {
-        put("pipeline parallelism".into(), Either, ALL);
+        all.push(Unmodelled::new("pipeline parallelism", Either, ALL));
     }
     if let Some(asked) = &d.speculation {
         let lacks = asked.proposer == Proposer::Predictor && model.predictor.mixers.is_empty();
@@ -683,8 +661,7 @@ pub(super) fn of(
             _ => {}
         }
     }
-    let compressed = |m: &Mixer| matches!(m, Mixer::Compressed { .. });
-    if d.engine == EngineId::Vllm && model.mixers.iter().any(compressed) {
+    if d.engine == EngineId::Vllm && model.is_compressed() {
         let name = "the peak of attention over compressed keys";
         let most = Some(COMPRESSED_PEAK);
         all.push(Unmodelled {
@@ -692,23 +669,19 @@ pub(super) fn of(
             ..Unmodelled::new(name, Either, &[Peak])
         });
     }
-    let mut put = |name: String, moves, terms: &[Component]| {
+    let mut put = |name: &str, moves, terms: &[Component]| {
         all.push(Unmodelled::new(name, moves, terms));
     };
     // Of dense models on vLLM runs with LoRA were measured, and agree.
     let experts = model.experts_per_token.is_some_and(|n| n > 0);
     if d.lora.is_some() && served && (experts || d.engine != EngineId::Vllm) {
-        put("LoRA's buffers and graphs".into(), Up, &[Peak, CudaGraphs]);
+        put("LoRA's buffers and graphs", Up, &[Peak, CudaGraphs]);
     }
     match activation.encoder {
-        Encoder::Unknown => put(
-            "the peak of the encoder of images or sound".into(),
-            Up,
-            &[Peak],
-        ),
+        Encoder::Unknown => put("the peak of the encoder of images or sound", Up, &[Peak]),
         Encoder::Counted if settings.batched_tokens > LONGEST_IMAGE_STEP => {
             let name = format!("images in steps of more than {LONGEST_IMAGE_STEP} tokens");
-            put(name, Up, &[Peak]);
+            put(&name, Up, &[Peak]);
         }
         _ => {}
     }
@@ -716,46 +689,38 @@ pub(super) fn of(
     let of_v0 = d.engine == EngineId::Vllm && d.vllm_v0 != Some(false);
     if of_v0 && model.is_recurrent() && vllm::version(d) < Version::new(0, 10, 2) {
         let name = "the states that the V0 engine keeps of its sequences";
-        put(name.into(), Up, &[KvCache, Peak]);
+        put(name, Up, &[KvCache, Peak]);
     }
     let pools = served && d.engine != EngineId::Vllm;
     let estimated = d.engine == EngineId::Sglang && d.speculation.is_none();
     if pools && model.is_recurrent() && !estimated {
-        put(
-            "the engine's pool of recurrent states".into(),
-            Either,
-            &[KvCache],
-        );
+        put("the engine's pool of recurrent states", Either, &[KvCache]);
     }
     let fp8 = d.kv_dtype.as_deref().is_some_and(|t| t.contains("fp8"));
     // SGLang's rows depend on the backend, which by default is another one on Blackwell and AMD's.
-    let generation = engines::gpu_model(d).map(engines::generation);
     let usual = matches!(
-        generation,
+        engines::generation_of(d),
         Some(Generation::Hopper | Generation::Ampere | Generation::Ada)
     );
     let rows_known = d.engine == EngineId::Sglang && usual;
     if pools && fp8 && model.is_indexed() && !rows_known {
-        put(
-            "rows of a sparse attention's cache in 8 bits".into(),
-            Either,
-            &[KvCache],
-        );
+        let name = "rows of a sparse attention's cache in 8 bits";
+        put(name, Either, &[KvCache]);
     }
     let padded = served && d.gpu.is_some() && engines::gpu_model(d).is_none();
     if padded && is_mxfp4(model, d) {
-        put("how mxfp4 is padded on this GPU".into(), Either, &[Weights]);
+        put("how mxfp4 is padded on this GPU", Either, &[Weights]);
     }
     if pooling::is_asked(model, d) && !pooling::is_computed(model, d) {
         let name = "a runner that pools (embeddings, scores)";
-        put(name.into(), Either, &[KvCache, Peak, CudaGraphs]);
+        put(name, Either, &[KvCache, Peak, CudaGraphs]);
     }
     all.dedup();
     all
 }
 
 /// The newest release with known rules, and the deployment's where that is newer or older than all of these.
-fn newer(deployment: &Deployment) -> Option<(String, String)> {
+fn newer(deployment: &Deployment) -> Option<(&'static String, Version)> {
     let version = deployment.version?;
     let [first, last] = engine_table(deployment.engine)?.versions.as_ref()?;
     let (from, to) = (Version::leading(first)?, Version::leading(last)?);
@@ -766,8 +731,7 @@ fn newer(deployment: &Deployment) -> Option<(String, String)> {
     } else {
         (version.major, version.minor) > (to.major, to.minor)
     };
-    let name = format!("{}.{}.{}", version.major, version.minor, version.patch);
-    (beyond || version < from).then(|| (last.clone(), name))
+    (beyond || version < from).then_some((last, version))
 }
 
 fn is_mxfp4(model: &Model, deployment: &Deployment) -> bool {
@@ -803,12 +767,8 @@ pub(super) fn apply(estimate: &mut Estimate, deployment: &Deployment, forecast: 
         _ if deployment.kv_cache_memory.is_some() => &[],
         EngineId::LlamaCpp | EngineId::Transformers => &[],
         EngineId::Sglang => &[Component::Weights, Component::NonTorch],
-        EngineId::Vllm if forecast => &[
-            Component::Weights,
-            Component::Activation,
-            Component::NonTorch,
-            Component::CudaGraphs,
-        ],
+        // The pool itself moves it in any case.
+        EngineId::Vllm if forecast => ALL,
         _ => &[
             Component::Weights,
             Component::Activation,
@@ -816,20 +776,13 @@ pub(super) fn apply(estimate: &mut Estimate, deployment: &Deployment, forecast: 
         ],
     };
     let direct: Vec<&Unmodelled> = on(Component::KvCache).collect();
-    let moved: Vec<&Unmodelled> = (unmodelled.iter())
-        .filter(|u| {
-            u.terms
-                .iter()
-                .any(|t| *t == Component::KvCache || counted.contains(t))
-        })
-        .collect();
-    let most = sum(moved.iter().filter_map(|u| u.most));
-    let moved: Vec<&Unmodelled> = moved.into_iter().filter(|u| u.most.is_none()).collect();
+    let counts = |t: &Component| *t == Component::KvCache || counted.contains(t);
+    let moving = unmodelled.iter().filter(|u| u.terms.iter().any(counts));
+    let most = sum(moving.clone().filter_map(|u| u.most));
+    let moved: Vec<&Unmodelled> = moving.filter(|u| u.most.is_none()).collect();
     let adds = moved.iter().any(|u| u.adds());
-    let pool = estimate
-        .terms
-        .iter_mut()
-        .find(|t| t.component == Component::KvCache);
+    let budget = estimate.budget;
+    let pool = estimate.term_mut(Component::KvCache);
     if let (Some(why), Some(pool)) = (reason(&moved).filter(|_| adds), pool) {
         if pool.bytes.is_ok() {
             pool.bytes = Err(why.clone());
@@ -840,20 +793,15 @@ pub(super) fn apply(estimate: &mut Estimate, deployment: &Deployment, forecast: 
         }
         estimate.pool = Err(why.clone());
         estimate.max_concurrency = Err(why);
-    } else if let Some(pool) = estimate
-        .terms
-        .iter_mut()
-        .find(|t| t.component == Component::KvCache)
-    {
+    } else if let Some(pool) = estimate.term_mut(Component::KvCache) {
         if let (Some(why), Ok(bytes)) = (reason(&moved), &pool.bytes) {
-            let most = estimate.budget.unwrap_or(*bytes).max(*bytes);
+            let most = budget.unwrap_or(*bytes).max(*bytes);
             let low = pool.band.as_ref().map_or(*bytes, |b| b.low.min(*bytes));
-            pool.band = Some(open_band(low, most, &why));
+            pool.band = Some(Band::new(low, most, 0, why.what));
         }
     }
-    if most > 0 {
-        let pool = (estimate.terms.iter_mut()).find(|t| t.component == Component::KvCache);
-        pool.into_iter().for_each(|pool| widen_band(pool, most));
+    if let Some(pool) = estimate.term_mut(Component::KvCache) {
+        pool.band = pool.band.take().map(|band| band.widened(most));
     }
     if let Some(why) = reason(&direct).filter(|_| direct.iter().any(|u| u.adds())) {
         estimate.layout = Err(why.clone());
@@ -893,26 +841,10 @@ fn reason(moved: &[&Unmodelled]) -> Option<Unknown> {
     (!names.is_empty()).then(|| Unknown::new(what))
 }
 
-fn open_band(low: u64, high: u64, why: &Unknown) -> Band {
-    Band {
-        low,
-        high,
-        cases: 0,
-        source: why.what.clone(),
-    }
-}
-
-/// Lets an interval be wider by so many bytes at both ends.
-fn widen_band(term: &mut Term, most: u64) {
-    if let Some(band) = &mut term.band {
-        band.low = band.low.saturating_sub(most);
-        band.high = band.high.saturating_add(most);
-    }
-}
-
 /// A term that is moved: its bound instead of an interval of other cases; where it is known how far, a wider interval.
 fn limit(term: &mut Term, moved: &[&Unmodelled]) {
-    widen_band(term, sum(moved.iter().filter_map(|u| u.most)));
+    let most = sum(moved.iter().filter_map(|u| u.most));
+    term.band = term.band.take().map(|band| band.widened(most));
     let moved: Vec<&Unmodelled> = (moved.iter().copied())
         .filter(|u| u.most.is_none())
         .collect();
@@ -928,7 +860,7 @@ fn limit(term: &mut Term, moved: &[&Unmodelled]) {
         term.bytes = Err(why);
     } else {
         let high = band.map_or(bytes, |b| b.high.max(bytes));
-        term.band = Some(open_band(0, high, &why));
+        term.band = Some(Band::new(0, high, 0, why.what));
     }
 }
 

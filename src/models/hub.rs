@@ -225,21 +225,22 @@ struct Asking<'a> {
 impl Asking<'_> {
     async fn facts(&self) -> Result<Facts, Failure> {
         let most = self.hub.limits.document;
-        let found = self.file("main", "config.json", most).await?;
+        let found = self.get("main", "config.json", most, false).await?;
         if !found.status.is_success() {
             return Err(self.refused(&found));
         }
         let mut config = self.json("config.json", &found)?;
         // All that follows is of the same commit, whoever pushes meanwhile.
         let revision = found.commit.unwrap_or_else(|| "main".to_owned());
-        let beside = self.file(&revision, "hf_quant_config.json", most).await?;
+        let name = "hf_quant_config.json";
+        let beside = self.get(&revision, name, most, false).await?;
         // Only a clear no means that there is none: without it a model would be taken for an unquantised one.
         if !beside.status.is_success() && beside.status != StatusCode::NOT_FOUND {
             return Err(self.refused(&beside));
         }
         if beside.status.is_success() {
             if let Some(fields) = config.as_object_mut() {
-                let quantised = self.json("hf_quant_config.json", &beside)?;
+                let quantised = self.json(name, &beside)?;
                 fields.entry("hf_quant_config").or_insert(quantised);
             }
         }
@@ -268,7 +269,7 @@ impl Asking<'_> {
     async fn tensors(&self, revision: &str) -> Result<Option<Vec<Stored>>, Failure> {
         let index = "model.safetensors.index.json";
         let most = self.hub.limits.document;
-        let found = self.file(revision, index, most).await?;
+        let found = self.get(revision, index, most, false).await?;
         let mut files = vec!["model.safetensors".to_owned()];
         let listed = found.status.is_success();
         if listed {
@@ -294,7 +295,7 @@ impl Asking<'_> {
         file: &str,
         needed: bool,
     ) -> Result<Option<Vec<Stored>>, Failure> {
-        let mut reply = self.part(revision, file, FIRST).await?;
+        let mut reply = self.get(revision, file, FIRST, true).await?;
         if reply.status == StatusCode::NOT_FOUND && !needed {
             return Ok(None);
         }
@@ -314,22 +315,15 @@ impl Asking<'_> {
             return Err(self.odd(file, &what));
         }
         if (reply.bytes.len() as u64) < length + 8 {
-            reply = self.part(revision, file, length + 8).await?;
+            reply = self.get(revision, file, length + 8, true).await?;
         }
         safetensors::parse(&reply.bytes, reply.size)
             .map(Some)
             .map_err(odd)
     }
 
-    async fn file(&self, revision: &str, file: &str, most: u64) -> Result<Reply, Failure> {
-        self.got(revision, file, most, false).await
-    }
-
-    async fn part(&self, revision: &str, file: &str, most: u64) -> Result<Reply, Failure> {
-        self.got(revision, file, most, true).await
-    }
-
-    async fn got(
+    /// A file, or its first `most` bytes where `range` is so.
+    async fn get(
         &self,
         revision: &str,
         file: &str,

@@ -11,6 +11,7 @@ pub use json::parse as parse_json;
 
 use crate::error::Failure;
 use crate::estimate::headers::Headers;
+use crate::estimate::model::QUANTIZATION;
 use crate::wording::did_you_mean;
 use hub::{Facts, Hub, Keep};
 use relatives::Relative;
@@ -144,10 +145,12 @@ fn find_in(wanted: &str, cache: Option<&Path>) -> Result<Found, Failure> {
         text["max_position_embeddings"] = tokens.into();
     }
     let note = |relative: &Relative| {
-        let scheme = match &relative.quantization {
-            Some(scheme) => format!(", quantised as `{scheme}` by its name"),
-            None => String::new(),
-        };
+        let scheme = relative
+            .quantization
+            .as_ref()
+            .map_or(String::new(), |scheme| {
+                format!(", quantised as `{scheme}` by its name")
+            });
         format!(
             "`{wanted}` is treated as a copy of {}{scheme}: give its folder to read its own files",
             relative.name
@@ -179,13 +182,8 @@ fn each_part(config: &mut Value, change: impl Fn(&mut serde_json::Map<String, Va
 
 /// Leaves the geometry of a quantised copy: its format is not that of what it was made of.
 fn remove_format(config: &mut Value) {
-    const NAMES: [&str; 3] = [
-        "quantization_config",
-        "compression_config",
-        "hf_quant_config",
-    ];
     each_part(config, |part| {
-        part.retain(|name, _| !NAMES.contains(&name.as_str()))
+        part.retain(|name, _| !QUANTIZATION.contains(&name.as_str()))
     });
 }
 
@@ -198,9 +196,9 @@ fn remove_output(config: &mut Value) {
 }
 
 fn mark_as_embedding(config: &mut Value) {
-    let architectures = || serde_json::json!(["EmbeddingModel"]);
     each_part(config, |part| {
-        part.insert("architectures".into(), architectures());
+        let architectures = serde_json::json!(["EmbeddingModel"]);
+        part.insert("architectures".into(), architectures);
     });
 }
 
@@ -257,10 +255,8 @@ fn unknown(wanted: &str) -> Failure {
             ));
     }
     let is_near = |name: &&str| relatives::is_near(wanted, name);
-    let failure = match did_you_mean(wanted, shipped::all_names().filter(is_near), 3) {
-        Some(suggestion) => failure.hint(suggestion),
-        None => failure,
-    };
+    let suggestion = did_you_mean(wanted, shipped::all_names().filter(is_near), 3);
+    let failure = suggestion.into_iter().fold(failure, Failure::hint);
     failure
         .hint("`plimsoll models --search WORDS` lists those that ship")
         .hint("give its folder, its config.json with --config FILE, or --model-params, --num-layers, --num-heads, --num-kv-heads, --head-dim and --hidden-size")

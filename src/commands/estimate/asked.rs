@@ -249,10 +249,9 @@ impl Asked {
         let mut exact = self.deployment.clone();
         exact.unmodelled.retain(|u| *u != fitted);
         let is_given = self.deployment.max_model_len.is_some();
-        let version = self.deployment.version;
         let (margin, words) = match self.deployment.named() {
             EngineId::Vllm if exact != self.deployment => (0, "--max-model-len auto: vLLM"),
-            EngineId::Tgi if !is_given && version.is_none_or(|v| v >= tgi::FITS_LENGTH) => {
+            EngineId::Tgi if !is_given && !self.deployment.is_before(tgi::FITS_LENGTH) => {
                 (0, "TGI")
             }
             EngineId::LlamaCpp if !is_given && !self.deployment.llama.whole_context => {

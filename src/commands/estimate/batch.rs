@@ -140,18 +140,10 @@ fn answered(line: &Value, known: &mut Known, online: bool) -> Result<Value, Unkn
             known.insert(name.clone(), named(name, online));
         }
     }
-    let of = |name: &String| known.get(name);
-    let found = case
-        .models
-        .iter()
-        .filter_map(of)
-        .find_map(|m| m.as_ref().ok());
+    let mut all = case.models.iter().filter_map(|name| known.get(name));
+    let found = all.clone().find_map(|m| m.as_ref().ok());
     let Some(model) = found else {
-        let why = case
-            .models
-            .iter()
-            .filter_map(of)
-            .find_map(|m| m.as_ref().err());
+        let why = all.find_map(|m| m.as_ref().err());
         return Err(why
             .cloned()
             .unwrap_or_else(|| Unknown::new("the case names no model")));

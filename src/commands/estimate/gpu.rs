@@ -41,15 +41,15 @@ pub fn of(
             Some(gpu)
         }
         (Some(name), Some(memory)) => Some(Gpu {
-            name: catalog::find_gpu(catalog::shipped_gpus(), name)
+            name: catalog::find_gpu(name)
                 .map_or(name, |k| k.name.as_str())
                 .to_owned(),
             total: memory.0,
             in_use: 0,
         }),
         (Some(name), None) => {
-            let (known, note) = catalog::resolve_gpu(catalog::shipped_gpus(), name)
-                .map_err(|unknown| refused(name, unknown))?;
+            let (known, note) =
+                catalog::resolve_gpu(name).map_err(|unknown| refused(name, unknown))?;
             notes.extend(note);
             if known.reported_gib.is_none() {
                 notes.push(format!(
@@ -148,7 +148,7 @@ pub fn planned(known: &GpuModel) -> Gpu {
 fn refused(name: &str, unknown: UnknownGpu) -> Failure {
     let failure = Failure::usage(unknown.what);
     let failure = unknown.hint.into_iter().fold(failure, Failure::hint);
-    if catalog::counted_name(catalog::shipped_gpus(), name).is_some() {
+    if catalog::counted_name(name).is_some() {
         return failure;
     }
     failure
@@ -214,7 +214,7 @@ fn read_devices() -> Result<(Vec<DeviceFacts>, Vec<MemorySample>), Failure> {
 /// What programs can see of a GPU whose driver reports the whole board: a little less, where that
 /// is known. A slice has a total of its own.
 fn visible(name: &str, total: u64) -> u64 {
-    let known = catalog::model_of(catalog::shipped_gpus(), name).and_then(|m| m.reported_gib);
+    let known = catalog::model_of(name).and_then(|m| m.reported_gib);
     let Some(known) = known.map(|gib| gib * GIB) else {
         return total;
     };

@@ -5,7 +5,7 @@ use crate::engine::settings::Setting;
 use crate::engine::settings::argument_text;
 use crate::estimate::engines::vllm;
 use crate::estimate::question::{Risk, find_remedies};
-use crate::estimate::{Deployment, EngineId, Estimate, Version};
+use crate::estimate::{Deployment, EngineId, Estimate};
 use crate::report::content::{Action, MOST_ACTIONS};
 use crate::report::estimate::{
     ESTIMATE_DOCUMENT, EngineSetting, EstimatePage, GpuFigures, PoolFigures, describe_hold,
@@ -95,13 +95,11 @@ fn actions(asked: &Asked, deployment: &Deployment, concurrency: u64) -> Vec<Acti
             let engine = remedy.deployment.named();
             argument_text(engine, "max_model_len", &n.to_string())
         });
+        let mut arguments = remedy.arguments;
+        arguments.extend(kept);
         Action {
             effect,
-            setting: [Some(remedy.argument()), kept]
-                .into_iter()
-                .flatten()
-                .collect::<Vec<_>>()
-                .join(" "),
+            setting: arguments.join(" "),
         }
     });
     remedies.collect()
@@ -109,10 +107,9 @@ fn actions(asked: &Asked, deployment: &Deployment, concurrency: u64) -> Vec<Acti
 
 /// The engine with the version for the rules.
 pub fn engine(deployment: &Deployment) -> String {
-    let words = |v: Version| format!("{}.{}.{}", v.major, v.minor, v.patch);
     match (deployment.engine, deployment.version) {
         (EngineId::Vllm, version) => {
-            let used = words(vllm::version(deployment));
+            let used = vllm::version(deployment);
             match version {
                 Some(_) => format!("vllm {used}"),
                 None => format!("vllm {used} (assumed: the newest that is known)"),
@@ -122,7 +119,7 @@ pub fn engine(deployment: &Deployment) -> String {
         (_, Some(v)) if deployment.named() == EngineId::LlamaCpp && v.minor >= 100 => {
             format!("{} b{}", deployment.named().shown(), v.minor)
         }
-        (_, Some(v)) => format!("{} {}", deployment.named().shown(), words(v)),
+        (_, Some(v)) => format!("{} {v}", deployment.named().shown()),
         (_, None) => deployment.named().shown().into(),
     }
 }

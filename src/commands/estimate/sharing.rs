@@ -12,14 +12,14 @@ use crate::estimate::non_torch::CONTEXT_GIB;
 use crate::estimate::question::{
     Risk, StartPlan, StartStep, Tenant, find_remedies, longest, plan_starts,
 };
-use crate::estimate::{Deployment, Estimate, Unknown, Version, weights};
+use crate::estimate::{Deployment, Estimate, Version, weights};
 use crate::launch::Launch;
 use crate::preset::GpuRequest;
 use crate::report::content::{Action, MOST_ACTIONS};
 use crate::report::estimate::{
     EstimatePage, SharedGpu, SharedGpus, SharedTenant, answer_of_estimate, describe_hold,
 };
-use crate::units::GIB;
+use crate::units::{Bytes, GIB};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A model that can be estimated.
@@ -140,13 +140,9 @@ impl GpuGroup {
             };
             let values = server.as_ref().map(|s| &s.settings.values);
             let number = |name: &str| values?.get(name)?.parse::<f64>().ok();
-            let share = number("gpu_memory_utilization");
             // Only vLLM's is a part of all memory.
-            let share = share.filter(|_| {
-                server
-                    .as_ref()
-                    .is_some_and(|s| s.reader == Some(EngineId::Vllm))
-            });
+            let is_vllm = (server.as_ref()).is_some_and(|s| s.reader == Some(EngineId::Vllm));
+            let share = number("gpu_memory_utilization").filter(|_| is_vllm);
             let count = number("tensor_parallel_size").map_or(1, |n| n as u64);
             group.unplanned.push(UnplannedService {
                 name,
@@ -179,10 +175,9 @@ impl GpuGroup {
     }
 
     fn devices(&self) -> BTreeSet<&String> {
-        let planned_models = self.planned_models.iter().flat_map(|g| &g.devices);
-        planned_models
-            .chain(self.unplanned.iter().flat_map(|s| &s.devices))
-            .collect()
+        let planned = self.planned_models.iter().flat_map(|g| &g.devices);
+        let unplanned = self.unplanned.iter().flat_map(|s| &s.devices);
+        planned.chain(unplanned).collect()
     }
 
     /// A GPU's number and its id are not known to be the same GPU.
@@ -253,11 +248,8 @@ impl GpuGroup {
     /// What is needed is not known.
     pub fn answer(&self) -> Result<GroupAnswer, Failure> {
         let planned_models = &self.planned_models;
-        let estimates: Vec<_> = planned_models
-            .iter()
-            .map(|planned| {
-                move |d: &Deployment| -> Result<Estimate, Unknown> { planned.asked.estimated(d) }
-            })
+        let estimates: Vec<_> = (planned_models.iter())
+            .map(|planned| move |d: &Deployment| planned.asked.estimated(d))
             .collect();
         let place = |name: &String| planned_models.iter().position(|p| p.name == *name);
         let tenants: Vec<Tenant<'_>> = planned_models
@@ -283,11 +275,8 @@ impl GpuGroup {
         page.warnings = self.warnings(&page);
         page.actions = self.actions(&plan, &tenants);
         let shared = self.shared(&plan, main, &tenants);
-        let risk = match shared.fits_as_asked {
-            Some(true) => Some(main.risk),
-            Some(false) => Some(Risk::DoesNotFit),
-            None => None,
-        };
+        let risk =
+            (shared.fits_as_asked).map(|fits| if fits { main.risk } else { Risk::DoesNotFit });
         page.shared = Some(shared);
         Ok(GroupAnswer {
             page,
@@ -307,16 +296,13 @@ impl GpuGroup {
     }
 
     fn warnings(&self, page: &EstimatePage) -> Vec<String> {
-        let others = self
-            .planned_models
-            .iter()
-            .filter(|g| g.asked.model.name != page.model);
-        let of_other = |g: &PlannedModel| -> Vec<String> {
-            let warnings = g.asked.warnings.iter();
-            warnings.map(|w| format!("{}: {w}", g.name)).collect()
-        };
         let mut all = page.warnings.clone();
-        all.extend(others.flat_map(of_other));
+        for other in &self.planned_models {
+            if other.asked.model.name != page.model {
+                let warnings = other.asked.warnings.iter();
+                all.extend(warnings.map(|w| format!("{}: {w}", other.name)));
+            }
+        }
         all
     }
 
@@ -326,7 +312,7 @@ impl GpuGroup {
             effect: format!(
                 "for `{}`, which takes {}",
                 self.planned_models[step.tenant].name,
-                crate::units::Bytes(step.takes)
+                Bytes(step.takes)
             ),
             setting,
         };
@@ -344,15 +330,15 @@ impl GpuGroup {
         let asked = &planned.asked;
         let read = |d: &Deployment| asked.reading(d);
         let found = find_remedies(&asked.model, &step.deployment, asked.concurrency, &read);
-        let one =
-            |r: &crate::estimate::question::Remedy| r.deployment.gpus() == step.deployment.gpus();
-        let found = found.into_iter().filter(one).take(MOST_ACTIONS);
+        let found = found.into_iter();
+        let found = found.filter(|r| r.deployment.gpus() == step.deployment.gpus());
+        let found = found.take(MOST_ACTIONS);
         found
             .map(|remedy| Action {
                 effect: format!(
                     "`{}` {}",
                     planned.name,
-                    describe_hold(&remedy, &planned.asked.model)
+                    describe_hold(&remedy, &asked.model)
                 ),
                 setting: remedy.argument(),
             })
@@ -360,7 +346,6 @@ impl GpuGroup {
     }
 
     fn shared(&self, plan: &StartPlan, main: &StartStep, tenants: &[Tenant<'_>]) -> SharedGpus {
-        let known = self.unplanned.iter().all(|s| s.bytes.is_some());
         let alone = |name: &str, gpus: &[String], bytes: Option<u64>| SharedTenant {
             name: name.to_owned(),
             gpus: gpus.to_vec(),
@@ -370,11 +355,9 @@ impl GpuGroup {
         let all: Vec<String> = self.devices().into_iter().cloned().collect();
         let named: u64 = self.neighbours.iter().map(|n| n.bytes).sum();
         let before = |device: &String| {
-            let planned = self
-                .planned_models
-                .iter()
-                .find(|g| g.devices.contains(device));
-            planned.and_then(|g| g.asked.deployment.gpu.as_ref())
+            let mut all = self.planned_models.iter();
+            let planned = all.find(|g| g.devices.contains(device))?;
+            planned.asked.deployment.gpu.as_ref()
         };
         // What the driver reports besides what was named.
         let others = all.iter().filter_map(|d| Some(before(d)?.in_use));
@@ -385,38 +368,27 @@ impl GpuGroup {
         if others > 0 {
             tenants_shown.push(alone("in use now", &all, Some(others)));
         }
-        tenants_shown.extend(
-            self.neighbours
-                .iter()
-                .map(|n| alone(&n.name, &all, Some(n.bytes))),
-        );
+        let neighbours = self.neighbours.iter();
+        tenants_shown.extend(neighbours.map(|n| alone(&n.name, &all, Some(n.bytes))));
         tenants_shown.extend(self.unplanned.iter().map(|s| SharedTenant {
             reason: Some(s.reason.clone()),
             ..alone(&s.name, &s.devices, s.bytes)
         }));
-        tenants_shown.extend(
-            plan.steps
-                .iter()
-                .map(|step| self.tenant_of_step(step, plan, tenants)),
-        );
+        let steps = plan.steps.iter();
+        tenants_shown.extend(steps.map(|step| self.tenant_of_step(step, plan, tenants)));
         let taken = |device: &String, but: Option<usize>| -> u64 {
-            let here = plan
-                .steps
-                .iter()
-                .filter(|s| self.planned_models[s.tenant].devices.contains(device));
-            let here = here.filter(|s| Some(s.tenant) != but).map(|s| s.takes);
-            here.sum::<u64>() + held(device)
+            let here = |s: &&StartStep| {
+                let devices = &self.planned_models[s.tenant].devices;
+                devices.contains(device) && Some(s.tenant) != but
+            };
+            plan.steps.iter().filter(here).map(|s| s.takes).sum::<u64>() + held(device)
         };
         let gpus = all.iter().filter_map(|device| {
             let gpu = before(device)?;
-            let left = gpu
-                .total
-                .saturating_sub(gpu.in_use)
-                .saturating_sub(taken(device, None));
-            let all_known = self
-                .unplanned
-                .iter()
-                .all(|s| s.bytes.is_some() || !s.devices.contains(device));
+            let left = gpu.total.saturating_sub(gpu.in_use);
+            let left = left.saturating_sub(taken(device, None));
+            let mut unplanned = self.unplanned.iter();
+            let all_known = unplanned.all(|s| s.bytes.is_some() || !s.devices.contains(device));
             Some(SharedGpu {
                 gpu: device.clone(),
                 total_bytes: gpu.total,
@@ -426,10 +398,7 @@ impl GpuGroup {
         let gpus = gpus.collect();
         let beside = self.planned_models[main.tenant].devices.iter();
         let beside = beside.filter_map(|d| Some(before(d)?.in_use + taken(d, Some(main.tenant))));
-        let sure = |fits: bool| match (fits, self.unplanned.is_empty() && known) {
-            (true, false) => None,
-            (fits, _) => Some(fits),
-        };
+        let sure = |fits: bool| (!fits || self.unplanned.is_empty()).then_some(fits);
         SharedGpus {
             tenants: tenants_shown,
             gpus,
@@ -451,9 +420,7 @@ impl GpuGroup {
         let asked = &planned.asked;
         let deployment = &step.deployment;
         // The flag is there since 0.11.
-        let has = deployment
-            .version
-            .is_none_or(|v| v >= Version::new(0, 11, 0));
+        let has = !deployment.is_before(Version::new(0, 11, 0));
         let free = deployment.kv_cache_memory.is_none() && self.planned_models.len() > 1;
         let made = |pool: &u64| *pool > 0 && has && free && step.fits();
         let cache = step.pool.filter(made);
@@ -475,14 +442,11 @@ impl GpuGroup {
             takes_bytes: Some(step.takes),
             setting: plan.changed_share(step, tenants),
             cache_setting: cache.and_then(|bytes| {
-                argument_text(
-                    step.deployment.engine,
-                    "kv_cache_memory_bytes",
-                    &bytes.to_string(),
-                )
+                let name = "kv_cache_memory_bytes";
+                argument_text(deployment.engine, name, &bytes.to_string())
             }),
             concurrency: Some(step.concurrency),
-            max_model_len: longest(&asked.model, &step.deployment).ok(),
+            max_model_len: longest(&asked.model, deployment).ok(),
             fits: Some(step.fits()),
             reason,
         }

@@ -410,7 +410,7 @@ fn decides(deployment: &Deployment) -> Option<u64> {
 
 /// The rule of the deployment's release.
 fn own_context(deployment: &Deployment) -> Option<&'static OwnContext> {
-    let own = |rule: &&OwnContext| deployment.version.is_none_or(|v| v >= release(&rule.from));
+    let own = |rule: &&OwnContext| !deployment.is_before(release(&rule.from));
     RELEASES.contexts.iter().rfind(own)
 }
 
@@ -428,9 +428,7 @@ pub fn source_of_context(deployment: &Deployment, settings: &Settings) -> Option
     let chosen = ollama_context(deployment)?;
     let other = argument_text(EngineId::Ollama, "max_model_len", "TOKENS")?;
     // The variable is there since 0.5.13 (commit 314573bf).
-    let settable = deployment
-        .version
-        .is_none_or(|v| v >= Version::new(0, 5, 13));
+    let settable = !deployment.is_before(Version::new(0, 5, 13));
     let limit = if chosen > context {
         format!(", and the model reads {context}")
     } else if settable {

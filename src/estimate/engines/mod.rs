@@ -2,12 +2,10 @@
 
 pub mod llama_cpp;
 pub mod sglang;
-pub mod tensorrt_llm;
 pub mod tgi;
-pub mod transformers;
 pub mod vllm;
 
-use super::{Deployment, EngineId, Model};
+use super::{Deployment, EngineId, Model, Version};
 pub use crate::catalog::Generation;
 use crate::catalog::{self, GpuModel, Link};
 
@@ -58,24 +56,53 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
         EngineId::Vllm => vllm::settings(model, deployment),
         EngineId::Sglang => sglang::settings(model, deployment),
         EngineId::Tgi => tgi::settings(model, deployment),
-        EngineId::TensorRtLlm => tensorrt_llm::settings(model, deployment),
+        EngineId::TensorRtLlm => of_tensorrt_llm(model, deployment),
         EngineId::LlamaCpp => llama_cpp::settings(model, deployment),
-        // What is asked for, and nothing of its own.
-        _ => transformers::settings(model, deployment),
+        _ => of_transformers(model, deployment),
+    }
+}
+
+/// TensorRT-LLM's (its documentation of `KvCacheConfig` and `trtllm-serve`).
+fn of_tensorrt_llm(model: &Model, deployment: &Deployment) -> Settings {
+    let old = deployment.is_before(Version::new(1, 0, 0));
+    Settings {
+        // `free_gpu_memory_fraction`: of what is left, not of all.
+        fraction: deployment.memory_fraction.unwrap_or(0.9),
+        batch_known: deployment.max_batched_tokens.is_some() && deployment.max_seqs.is_some(),
+        ..Settings::with_defaults(model, deployment, 8192, 2048, if old { 64 } else { 32 })
+    }
+}
+
+/// Those of Hugging Face transformers, whose cache grows with what is generated: what is asked for, and nothing of its own; one
+/// sequence of the length that is asked for, unless more are.
+fn of_transformers(model: &Model, deployment: &Deployment) -> Settings {
+    // The prompt is prefilled whole.
+    let longest = deployment.max_model_len.or(model.max_positions);
+    Settings {
+        fraction: 1.0,
+        block: 1,
+        eager: true,
+        batch_known: deployment.max_model_len.is_some(),
+        ..Settings::with_defaults(model, deployment, longest.unwrap_or(1), 1, 1)
     }
 }
 
 /// The facts that ship of the GPU of `deployment`.
 pub fn gpu_model(deployment: &Deployment) -> Option<&'static GpuModel> {
-    catalog::find_gpu(catalog::shipped_gpus(), &deployment.gpu.as_ref()?.name)
+    catalog::find_gpu(&deployment.gpu.as_ref()?.name)
 }
 
-/// Which generation a GPU is of.
-pub fn generation(gpu: &GpuModel) -> Generation {
-    gpu.generation
+/// Which generation the GPU of `deployment` is of, where it is known.
+pub fn generation_of(deployment: &Deployment) -> Option<Generation> {
+    gpu_model(deployment).map(|gpu| gpu.generation)
+}
+
+/// The GPU is known, and none of NVIDIA's, of which all measurements are.
+pub fn is_foreign(deployment: &Deployment) -> bool {
+    gpu_model(deployment).is_some_and(|gpu| gpu.vendor != "NVIDIA")
 }
 
 /// GPUs of one machine reach each other by NVLink; no, where the GPU is not known.
-pub fn nvlink(gpu: Option<&GpuModel>) -> bool {
-    gpu.is_some_and(|g| g.link == Link::Nvlink)
+pub fn has_nvlink(deployment: &Deployment) -> bool {
+    gpu_model(deployment).is_some_and(|gpu| gpu.link == Link::Nvlink)
 }

@@ -1,6 +1,7 @@
 //! SGLang: its defaults and its sizing rule. Nothing is profiled: what `mem_fraction_static` leaves free is for the rest.
 
 use super::Settings;
+use crate::estimate::arithmetic::count_if;
 use crate::estimate::{Deployment, Model, Version, speculation::Proposer};
 use crate::tables::read_table;
 use serde::Deserialize;
@@ -211,9 +212,8 @@ fn computed_reserve(
 
 /// A model of text on its own, on NVIDIA's GPUs of one stage.
 fn is_plain(model: &Model, deployment: &Deployment) -> bool {
-    let foreign = super::gpu_model(deployment).is_some_and(|g| g.vendor != "NVIDIA");
     let beside = deployment.lora.is_some() || deployment.speculation.is_some();
-    !foreign && !beside && deployment.pp == 1 && !reads_images(model)
+    !super::is_foreign(deployment) && !beside && deployment.pp == 1 && !reads_images(model)
 }
 
 fn reads_images(model: &Model) -> bool {
@@ -284,11 +284,10 @@ pub fn states(deployment: &Deployment, each: u64, rest: i128) -> i128 {
 /// Bytes of the cache's budget that images' embeddings take.
 pub fn image_cache(model: &Model, deployment: &Deployment) -> u64 {
     let reads_images = model.config.get("vision_config").is_some() && !deployment.language_only;
-    if reads_images && version(deployment) >= IMAGES_HELD {
-        IMAGE_CACHE
-    } else {
-        0
-    }
+    count_if(
+        reads_images && version(deployment) >= IMAGES_HELD,
+        IMAGE_CACHE,
+    )
 }
 
 #[cfg(test)]

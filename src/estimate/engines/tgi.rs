@@ -18,11 +18,7 @@ const EDGE: u64 = 50;
 
 /// Releases up to 2.x: the cache is sized by what is left of the whole GPU.
 pub fn is_old(deployment: &Deployment) -> bool {
-    before(deployment, Version::new(3, 0, 0))
-}
-
-fn before(deployment: &Deployment, version: Version) -> bool {
-    deployment.version.is_some_and(|v| v < version)
+    deployment.is_before(Version::new(3, 0, 0))
 }
 
 /// The settings of a deployment (server/text_generation_server/models/flash_causal_lm.py, launcher/src/main.rs).
@@ -32,9 +28,9 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
         .max_positions
         .map_or(DEFAULT_LENGTH, |p| p.min(DEFAULT_LENGTH));
     // Without a length of its own a release takes what the model has.
-    let (length, step) = if before(deployment, Version::new(2, 0, 0)) {
+    let (length, step) = if deployment.is_before(Version::new(2, 0, 0)) {
         (Some(LENGTHS_1.0), DEFAULT_LENGTH)
-    } else if before(deployment, FITS_LENGTH) {
+    } else if deployment.is_before(FITS_LENGTH) {
         let prompt = deployment.prompt_tokens.unwrap_or(capped.saturating_sub(1));
         let step = match deployment.max_seqs {
             Some(sequences) => sequences.saturating_mul(prompt),
@@ -57,7 +53,7 @@ pub fn settings(model: &Model, deployment: &Deployment) -> Settings {
 /// Bytes for each logit of every token of the warm-up's step, which asked for their probabilities: logits, and until 2.4 a
 /// copy of their logarithms; from 3.0 on no request asks unless `--enable-prefill-logprobs`. Three public starts of 2.0 to 2.2 left 7.6, 7.8 and 6.9 bytes, one of 2.4 4.7.
 pub fn prompt_logit_bytes(deployment: &Deployment) -> u64 {
-    if before(deployment, Version::new(2, 4, 0)) {
+    if deployment.is_before(Version::new(2, 4, 0)) {
         8
     } else if is_old(deployment) {
         5

@@ -5,8 +5,8 @@ use crate::catalog::GpuModel;
 use crate::engine::vllm::default_utilization;
 use crate::estimate::kv::text_value;
 use crate::estimate::{
-    Deployment, EngineId, Mixer, Model, Version, arithmetic::product, encoder, pool::compressed,
-    pooling, speculation,
+    Deployment, EngineId, Mixer, Model, Version, arithmetic::product, encoder, model::Window,
+    pool::compressed, pooling, speculation,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -39,6 +39,11 @@ pub fn version(deployment: &Deployment) -> Version {
     }
 }
 
+/// The engine is vLLM, of this release or a later one.
+pub fn is_from(deployment: &Deployment, release: Version) -> bool {
+    deployment.engine == EngineId::Vllm && version(deployment) >= release
+}
+
 /// The V0 engine runs: always before 0.8, never from 0.11, and in between where it was asked for.
 ///
 /// vLLM 0.8 made V1 the default but fell back to V0 on GPUs before compute capability 8, and for LoRA in 0.8
@@ -57,7 +62,7 @@ pub fn is_v0(deployment: &Deployment) -> bool {
     if deployment.lora.is_some() && v < Version::new(0, 9, 0) {
         return true;
     }
-    gpu_model(deployment).is_some_and(|g| super::generation(g) == super::Generation::Turing)
+    super::generation_of(deployment) == Some(super::Generation::Turing)
 }
 
 /// The sizing rule of a deployment.
@@ -75,9 +80,10 @@ pub fn rule(deployment: &Deployment) -> Rule {
         // The switch came with 0.18, off (v1/worker/gpu_worker.py); 0.21 turned it on.
         let on = v >= Version::new(0, 21, 0);
         let asked = (deployment.graph_forecast).filter(|_| v >= Version::new(0, 18, 0));
-        match asked.unwrap_or(on) {
-            true => Rule::SnapshotAndGraphs,
-            false => Rule::Snapshot,
+        if asked.unwrap_or(on) {
+            Rule::SnapshotAndGraphs
+        } else {
+            Rule::Snapshot
         }
     }
 }
@@ -98,7 +104,7 @@ pub fn runs_second_runner(model: &Model, deployment: &Deployment) -> bool {
         || v >= Version::new(0, 25, 0) && plain
         || early.contains(&model.kind.as_str()) && (v >= Version::new(0, 24, 0) || !quantized);
     let unsure = crate::estimate::graphs::quantised_by_bnb(model, deployment)
-        || crate::estimate::speculation::tokens(deployment) > 0;
+        || speculation::tokens(deployment) > 0;
     deployment.second_runner.unwrap_or(by_default) && !unsure && !deployment.on_cpu
 }
 
@@ -120,15 +126,7 @@ pub fn hybrid(model: &Model, deployment: &Deployment) -> bool {
     if is_v0(deployment) || v < Version::new(0, 10, 0) {
         return false;
     }
-    let chunked = model.mixers.iter().any(|m| {
-        matches!(
-            m,
-            Mixer::Attention {
-                window: Some(crate::estimate::model::Window::Chunked(_)),
-                ..
-            }
-        )
-    });
+    let chunked = (model.mixers.iter()).any(|m| matches!(m.window(), Some(Window::Chunked(_))));
     // Chunked attention stayed out of it until its switch was turned on (vllm/envs.py,
     // VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE: off in 0.11, on in 0.19).
     !chunked || v >= Version::new(0, 17, 0)

@@ -221,11 +221,10 @@ impl FileType {
     pub fn blocks(self, role: &str, layer: Option<u32>, columns: u64, of: Mixture) -> [Block; 2] {
         let base = self.base.name();
         let i = u64::from(layer.unwrap_or(0));
-        let more =
-            i < of.layers / 8 || i >= 7 * of.layers / 8 || i.saturating_sub(of.layers / 8) % 3 == 2;
         let whole = matches!(self.mix, Mix::Uniform | Mix::Experts);
         let first = i < of.layers / 8;
         let last = i >= 7 * of.layers / 8;
+        let more = first || last || i.saturating_sub(of.layers / 8) % 3 == 2;
         // Keys and queries of a layer, where they are coarser than the rest.
         let looked_up = match self.mix {
             Mix::ThreeXs => Block::named("IQ3_XXS"),
@@ -288,8 +287,8 @@ impl FileType {
                 ("Q3_K", Mix::Medium) if i < of.layers / 16 => "Q5_K",
                 ("Q3_K", Mix::Medium) => "Q4_K",
                 ("Q3_K", Mix::Large) => "Q5_K",
-                ("Q4_K", Mix::Small) if i < of.layers / 8 => "Q5_K",
-                ("IQ4_NL" | "IQ4_XS", _) if i < of.layers / 8 => "Q5_K",
+                ("Q4_K", Mix::Small) if first => "Q5_K",
+                ("IQ4_NL" | "IQ4_XS", _) if first => "Q5_K",
                 ("Q4_K" | "Q5_K", Mix::Medium) if more => "Q6_K",
                 _ => base,
             },

@@ -135,7 +135,7 @@ impl Scheme {
             && model.tensors.iter().any(|t| t.role == "in_qkvz");
         // Without products in 8 bits Marlin multiplies, with a 16-bit scale of each output for 128 inputs (vLLM 0.22,
         // quantization/utils/marlin_utils_fp8.py).
-        let generation = engines::gpu_model(deployment).map(engines::generation);
+        let generation = engines::generation_of(deployment);
         let old = matches!(generation, Some(Generation::Turing | Generation::Ampere));
         if old && deployment.engine == EngineId::Vllm {
             for format in scheme
@@ -303,20 +303,14 @@ fn dynamic_plain_mlps(model: &Model) -> u64 {
 
 /// Whether a name and a configuration mean the same family, so that the one may detail the other.
 fn same_kind(a: Format, b: Format) -> bool {
-    let family = |f: Format| match f {
-        Format::Plain => 0,
-        Format::Fp8Tensor | Format::Fp8Channel | Format::Fp8Block { .. } => 1,
-        Format::Int8Channel => 2,
-        Format::Awq { .. } => 3,
-        Format::Gptq { bits, .. } => 100 + bits,
-        Format::Nf4 { .. } => 4,
-        Format::BnbInt8 => 5,
-        Format::Mxfp4 | Format::WideMxfp4 => 6,
-        Format::Mxfp8 => 7,
-        Format::Nvfp4 => 8,
-        Format::Gguf(_) => 9,
-    };
-    family(a) != 0 && family(a) == family(b)
+    let is_mxfp4 = |f: Format| matches!(f, Format::Mxfp4 | Format::WideMxfp4);
+    match (a, b) {
+        (Format::Plain, _) => false,
+        (Format::Gptq { bits, .. }, Format::Gptq { bits: other, .. }) => bits == other,
+        _ if a.is_fp8() => b.is_fp8(),
+        _ if is_mxfp4(a) => is_mxfp4(b),
+        _ => std::mem::discriminant(&a) == std::mem::discriminant(&b),
+    }
 }
 
 /// Which kernels multiply MXFP4 on this GPU, and so how they pad.
@@ -331,7 +325,7 @@ fn mxfp4_padding(deployment: &Deployment) -> Padding {
     if !matches!(deployment.engine, EngineId::Vllm | EngineId::Sglang) {
         return Padding::None;
     }
-    match engines::gpu_model(deployment).map(engines::generation) {
+    match engines::generation_of(deployment) {
         Some(Generation::Blackwell) => Padding::To {
             hidden: 256,
             width: 256,

@@ -48,14 +48,6 @@ pub struct Headers {
     pub source: String,
 }
 
-impl Headers {
-    /// Bytes of all of them: those on the disk, less the headers.
-    pub fn bytes(&self) -> u64 {
-        let sizes = self.tensors.iter().map(|t| t.bytes);
-        sizes.fold(0, u64::saturating_add)
-    }
-}
-
 /// Why a header cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {

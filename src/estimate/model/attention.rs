@@ -52,11 +52,8 @@ pub(super) fn attention(t: &mut Table, f: &Facts<'_>, i: u64, layer: &Layer) {
         1
     };
     t.linear("q", gate * heads * key_dim, f.hidden, Split::Columns);
-    let kv = if layer.joined {
-        kv_heads * key_dim
-    } else {
-        kv_heads * (key_dim + value_dim)
-    };
+    let own_values = if layer.joined { 0 } else { value_dim };
+    let kv = kv_heads * (key_dim + own_values);
     // A layer that shares another's keys has no projection for them.
     if !shares {
         t.linear("kv", kv, f.hidden, Split::KvHeads);
@@ -79,20 +76,12 @@ pub(super) fn attention(t: &mut Table, f: &Facts<'_>, i: u64, layer: &Layer) {
         _ => 0,
     };
     t.vector("qk_norm", norm);
-    let windowed = matches!(
-        layer.mixer,
-        Mixer::Attention {
-            window: Some(_),
-            ..
-        }
-    );
+    let windowed = layer.mixer.window().is_some();
     let sinks = f.family.sinks
         || windowed && v.is("add_swa_attention_sink_bias")
         || !windowed && v.is("add_full_attention_sink_bias");
     // Llama 3.2 Vision's layers that look at the image: norms of a head, and two gates.
-    let crossed = f.family.pattern == Pattern::Crossed
-        && v.list("cross_attention_layers")
-            .is_some_and(|l| l.iter().any(|n| n.as_u64() == Some(i)));
+    let crossed = f.family.pattern == Pattern::Crossed && v.lists("cross_attention_layers", i);
     if crossed {
         t.vector("qk_norm", 2 * key_dim);
         t.vector("cross_gates", 2);

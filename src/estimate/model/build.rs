@@ -59,11 +59,8 @@ pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Un
     }
     let quantization = quantization(&f.view);
     if let Some(kind) = f.view.words(&["expert_dtype"]) {
-        let method = quantization.as_ref().and_then(|q| q.get("quant_method"));
-        let plain_fp8 = method.and_then(Value::as_str) == Some("fp8")
-            && quantization
-                .as_ref()
-                .is_some_and(|q| q.get("config_groups").is_none());
+        let has = |q: &Value| q["quant_method"] == "fp8" && q.get("config_groups").is_none();
+        let plain_fp8 = quantization.as_ref().is_some_and(has);
         if !(plain_fp8 && matches!(kind, "fp4" | "fp8")) {
             uncounted(format!("experts of the type `{kind}`"), Moves::Either);
         }
@@ -102,10 +99,8 @@ pub fn from_config(name: &str, config: &Value, source: &str) -> Result<Model, Un
 /// The family, by the language model's `model_type` or the whole model's.
 fn family(view: &View<'_>) -> Result<(String, &'static Family), Unknown> {
     let kinds = view.kinds();
-    let known = kinds
-        .iter()
-        .find_map(|kind| families::family(kind).map(|f| (kind.clone(), f)));
-    if let Some(known) = known {
+    let known = |kind: &String| Some((kind.clone(), families::family(kind)?));
+    if let Some(known) = kinds.iter().find_map(known) {
         return Ok(known);
     }
     match kinds.first() {
@@ -117,14 +112,16 @@ fn family(view: &View<'_>) -> Result<(String, &'static Family), Unknown> {
     }
 }
 
+/// Where a configuration keeps its quantisation, the one that counts first.
+pub const QUANTIZATION: [&str; 3] = [
+    "quantization_config",
+    "compression_config",
+    "hf_quant_config",
+];
+
 /// `quantization_config`, by whichever name and in whichever part.
 fn quantization(view: &View<'_>) -> Option<Value> {
-    let names = [
-        "quantization_config",
-        "compression_config",
-        "hf_quant_config",
-    ];
-    let found = names.iter().find_map(|name| view.anywhere(&[name]))?;
+    let found = QUANTIZATION.iter().find_map(|n| view.anywhere(&[n]))?;
     // hf_quant_config.json has it one level deeper.
     let found = found.get("quantization").unwrap_or(found);
     Some(found.clone()).filter(|v| !v.is_null())
@@ -151,21 +148,13 @@ fn embeddings(t: &mut Table, f: &Facts<'_>) -> Result<(), Unknown> {
         _ => h,
     };
     // Llama 3.2 Vision has 8 entries more, which the output layer has not.
-    let more = match f.family.pattern {
-        Pattern::Crossed => 8,
-        _ => 0,
-    };
+    let more = 8 * u64::from(f.family.pattern == Pattern::Crossed);
     t.plain("embed", f.vocab + more, width, Split::Vocabulary);
     if f.family.positions == Positions::Learned {
-        let positions = f
-            .max_positions
-            .ok_or_else(|| missing("max_position_embeddings"))?;
-        t.plain(
-            "pos_embed",
-            positions.saturating_add(f.family.extra_positions),
-            h,
-            Split::Replicated,
-        );
+        let positions = f.max_positions;
+        let positions = positions.ok_or_else(|| missing("max_position_embeddings"))?;
+        let all = positions.saturating_add(f.family.extra_positions);
+        t.plain("pos_embed", all, h, Split::Replicated);
     }
     if f.family.embed_norm {
         t.vector("embed_norm", norm(f, h));
@@ -276,15 +265,8 @@ fn norms(f: &Facts<'_>, layer: &Layer) -> u64 {
         _ if layer.mlp != Mlp::Configured => 1,
         "falcon" if v.flag("parallel_attn") == Some(false) => 2,
         "falcon" => {
-            let one = v
-                .value(&["num_ln_in_parallel_attn"])
-                .and_then(Value::as_u64)
-                == Some(1);
-            if v.is("new_decoder_architecture") && !one {
-                2
-            } else {
-                1
-            }
+            let one = v.number("num_ln_in_parallel_attn") == Some(1);
+            1 + u64::from(v.is("new_decoder_architecture") && !one)
         }
         "stablelm" if v.is("use_parallel_residual") => 1,
         _ => f.family.norms,

@@ -72,11 +72,8 @@ impl<'a> View<'a> {
 
     /// The same, and then in the whole file: for what either part may say.
     pub fn anywhere(&self, names: &[&str]) -> Option<&'a Value> {
-        self.value(names).or_else(|| {
-            names
-                .iter()
-                .find_map(|name| self.outer.get(*name).filter(|v| !v.is_null()))
-        })
+        let outer = |name: &&str| self.outer.get(*name).filter(|v| !v.is_null());
+        self.value(names).or_else(|| names.iter().find_map(outer))
     }
 
     /// A count: a width, a number of heads; `None` where no name is there.
@@ -136,21 +133,33 @@ impl<'a> View<'a> {
             .map(Vec::as_slice)
     }
 
+    /// Whether a list has this number.
+    pub fn lists(&self, name: &str, number: u64) -> bool {
+        let mut all = self.list(name).unwrap_or_default().iter();
+        all.any(|n| n.as_u64() == Some(number))
+    }
+
+    /// A whole number, whatever its size; `None` where it is missing or none.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.value(&[name]).and_then(Value::as_u64)
+    }
+
+    /// The same of any number.
+    pub fn float(&self, name: &str) -> Option<f64> {
+        self.value(&[name]).and_then(Value::as_f64)
+    }
+
     /// A list of one entry for each layer, where the field is there.
     ///
     /// # Errors
     /// When it has fewer entries than the model has layers.
     pub fn per_layer(&self, name: &str, layers: u64) -> Result<Option<&'a [Value]>, Unknown> {
-        match self.list(name) {
-            None => Ok(None),
-            Some(list) => match list.get(..usize::try_from(layers).unwrap_or(usize::MAX)) {
-                Some(head) => Ok(Some(head)),
-                None => Err(Unknown::new(format!(
-                    "`{name}` names {} of {layers} layers",
-                    list.len()
-                ))),
-            },
-        }
+        let Some(list) = self.list(name) else {
+            return Ok(None);
+        };
+        let head = list.get(..usize::try_from(layers).unwrap_or(usize::MAX));
+        let few = || format!("`{name}` names {} of {layers} layers", list.len());
+        head.map(Some).ok_or_else(|| Unknown::new(few()))
     }
 
     /// A part that is an object of its own.
@@ -177,13 +186,10 @@ impl<'a> View<'a> {
 
 /// A whole number of at most `most`.
 pub(super) fn whole(value: &Value, name: &str, most: u64) -> Result<u64, Unknown> {
-    let n = match (value.as_u64(), value.as_f64()) {
-        (Some(n), _) => Some(n),
-        // 4096.0 is written by some exporters.
-        (None, Some(f)) if f >= 0.0 && f.fract() == 0.0 && f <= most as f64 => Some(f as u64),
-        _ => None,
-    };
-    match n {
+    // 4096.0 is written by some exporters.
+    let is_count = |f: &f64| *f >= 0.0 && f.fract() == 0.0 && *f <= most as f64;
+    let float = || value.as_f64().filter(is_count).map(|f| f as u64);
+    match value.as_u64().or_else(float) {
         Some(n) if n <= most => Ok(n),
         Some(n) => Err(Unknown::new(format!(
             "`{name}` is {n}: more than any model has"

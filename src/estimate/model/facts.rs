@@ -67,13 +67,8 @@ impl<'a> Facts<'a> {
 
     /// A layer of attention as the configuration has them.
     pub fn attention(&self, window: Option<Window>) -> Result<Layer, Unknown> {
-        Ok(attend(
-            self.heads,
-            self.kv_heads,
-            self.head_dim,
-            self.head_dim,
-            window,
-        ))
+        let dim = self.head_dim;
+        Ok(attend(self.heads, self.kv_heads, dim, dim, window))
     }
 
     /// Tables of rotary positions that an engine keeps: `positions * dim` values of each
@@ -92,32 +87,20 @@ impl<'a> Facts<'a> {
         let scaling = v.part("rope_scaling").or_else(|| v.part("rope_parameters"));
         // Set for each kind of layer: that of the layers without a window is the one that is scaled.
         let scaling = scaling.map(|s| s.part("full_attention").unwrap_or(s));
-        let share = v
-            .share(&["partial_rotary_factor", "rotary_pct"])
-            .or_else(|| {
-                scaling
-                    .as_ref()
-                    .and_then(|s| s.share(&["partial_rotary_factor"]))
-            })
-            .unwrap_or(1.0);
+        let own = || scaling.and_then(|s| s.share(&["partial_rotary_factor"]));
+        let share = v.share(&["partial_rotary_factor", "rotary_pct"]);
+        let share = share.or_else(own).unwrap_or(1.0);
         let dim = match (latent, v.count(&["rotary_dim"])?.filter(|n| *n > 0)) {
             (Some(dim), _) | (None, Some(dim)) => dim,
             // Truncated, as the engine does.
             _ => (self.head_dim as f64 * share) as u64,
         };
         // Gemma 4: the layers without a window have wider heads, whose table is as wide.
-        let dim = match v
-            .count(&["global_head_dim"])?
-            .filter(|_| self.family.window_rope)
-        {
-            Some(wide) => dim.saturating_add(wide) / 2,
-            None => dim,
-        };
-        // One for layers with a window, which is never scaled, and one for the others.
         let windows = self.family.window_rope;
-        let kind = scaling
-            .as_ref()
-            .and_then(|s| s.words(&["rope_type", "type"]));
+        let wide = v.count(&["global_head_dim"])?.filter(|_| windows);
+        let dim = wide.map_or(dim, |wide| dim.saturating_add(wide) / 2);
+        // One for layers with a window, which is never scaled, and one for the others.
+        let kind = scaling.and_then(|s| s.words(&["rope_type", "type"]));
         let silent = ["rope_scaling", "rope_parameters"]
             .iter()
             .all(|name| !v.text.contains_key(*name) && !v.outer.contains_key(*name));
@@ -176,14 +159,9 @@ pub(super) fn odd_type(v: &View<'_>) -> Option<String> {
 /// Positions of a table: scaled ones are longer than what was trained with.
 fn positions(scaling: Option<View<'_>>, most: u64) -> u64 {
     let Some(scaling) = scaling else { return most };
-    let factor = scaling
-        .value(&["factor"])
-        .and_then(Value::as_f64)
-        .filter(|f| (1.0..=4096.0).contains(f));
-    let original = scaling
-        .tokens(&["original_max_position_embeddings"])
-        .ok()
-        .flatten();
+    let factor = (scaling.float("factor")).filter(|f| (1.0..=4096.0).contains(f));
+    let original = scaling.tokens(&["original_max_position_embeddings"]);
+    let original = original.ok().flatten();
     let kind = scaling.words(&["rope_type", "type"]).unwrap_or("default");
     match (kind, factor, original) {
         ("yarn" | "deepseek_yarn", Some(factor), Some(original)) => {
@@ -247,10 +225,9 @@ fn kv_heads(v: &View<'_>, family: &Family, kind: &str, heads: u64) -> Result<u64
         "n_kv_heads",
         "num_query_groups",
     ])?;
-    let configured = match v.part("attn_config") {
-        Some(part) => part.count(&["kv_n_heads"])?.or(configured),
-        None => configured,
-    };
+    let part = v.part("attn_config");
+    let own = part.map(|part| part.count(&["kv_n_heads"])).transpose()?;
+    let configured = own.flatten().or(configured);
     let multi_query = v.flag("multi_query").unwrap_or(true);
     let kv_heads = match kind {
         "gpt_bigcode" if multi_query => 1,
@@ -280,8 +257,7 @@ fn kv_heads(v: &View<'_>, family: &Family, kind: &str, heads: u64) -> Result<u64
 fn is_llama_3(v: &View<'_>) -> bool {
     let scaling = v.part("rope_scaling").or_else(|| v.part("rope_parameters"));
     let scaled = scaling.is_some_and(|s| s.words(&["rope_type", "type"]) == Some("llama3"));
-    let entries = v.value(&["vocab_size"]).and_then(Value::as_u64);
-    scaled || entries == Some(128_256)
+    scaled || v.number("vocab_size") == Some(128_256)
 }
 
 fn inner(v: &View<'_>, family: &Family, hidden: u64) -> Result<u64, Unknown> {
@@ -302,9 +278,7 @@ fn inner(v: &View<'_>, family: &Family, hidden: u64) -> Result<u64, Unknown> {
         }
         // LFM2 (transformers, Lfm2MLP): two thirds of it, times a factor, rounded up.
         let multiple = v.count(&["block_multiple_of"])?.unwrap_or(256).max(1);
-        let factor = v
-            .value(&["block_ffn_dim_multiplier"])
-            .and_then(Value::as_f64);
+        let factor = v.float("block_ffn_dim_multiplier");
         let width = (inner * 2 / 3) as f64 * factor.unwrap_or(1.0).clamp(0.0, 16.0);
         return Ok((width as u64).next_multiple_of(multiple));
     }

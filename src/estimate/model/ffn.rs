@@ -79,10 +79,8 @@ impl Plan {
                 return Err(missing(field));
             }
         }
-        let moe = match experts.filter(|n| *n > 0) {
-            Some(experts) => Some(Moe::read(f, experts)?),
-            None => None,
-        };
+        let experts = experts.filter(|n| *n > 0);
+        let moe = experts.map(|n| Moe::read(f, n)).transpose()?;
         let wide = wide.unwrap_or("intermediate_size");
         Ok(Plan { dense, wide, moe })
     }
@@ -106,13 +104,9 @@ impl Plan {
 
     /// Experts, where the mixers' pattern has them.
     pub fn experts(&self, t: &mut Table, f: &Facts<'_>) -> Result<(), Unknown> {
-        match &self.moe {
-            Some(moe) => {
-                moe.tensors(t, f);
-                Ok(())
-            }
-            None => Err(missing("n_routed_experts")),
-        }
+        let moe = self.moe.ok_or_else(|| missing("n_routed_experts"))?;
+        moe.tensors(t, f);
+        Ok(())
     }
 
     /// A dense MLP.
@@ -143,8 +137,8 @@ fn experts_field(f: &Facts<'_>) -> Option<&'static str> {
         "num_experts_per_token",
         "first_k_dense_replace",
     ];
-    let count = |name: &&str| f.view.value(&[name]).and_then(Value::as_u64);
-    let any = signs.iter().any(|name| count(name).is_some_and(|n| n > 0));
+    let mut counts = signs.iter().filter_map(|name| f.view.number(name));
+    let any = counts.any(|n| n > 0);
     any.then_some(f.family.experts_field.as_str())
 }
 
@@ -153,17 +147,13 @@ fn has_experts(f: &Facts<'_>, i: u64) -> Result<bool, Unknown> {
     let v = &f.view;
     let at_least_1 =
         |name: &str, default: u64| Ok::<_, Unknown>(v.count(&[name])?.unwrap_or(default).max(1));
-    let lists = |name: &str| {
-        v.list(name)
-            .is_some_and(|l| l.iter().any(|n| n.as_u64() == Some(i)))
-    };
     match f.family.experts {
         Experts::Step => {
             let step = at_least_1("decoder_sparse_step", 1)?;
-            Ok(!lists("mlp_only_layers") && (i + 1) % step == 0)
+            Ok(!v.lists("mlp_only_layers", i) && (i + 1) % step == 0)
         }
         Experts::Interleaved => match v.list("moe_layers") {
-            Some(list) if !list.is_empty() => Ok(lists("moe_layers")),
+            Some(list) if !list.is_empty() => Ok(v.lists("moe_layers", i)),
             _ => Ok((i + 1) % at_least_1("interleave_moe_layer_step", 1)? == 0),
         },
         Experts::Period => {
@@ -173,7 +163,7 @@ fn has_experts(f: &Facts<'_>, i: u64) -> Result<bool, Unknown> {
         Experts::Range => {
             let first = v.count(&["moe_layer_start_index"])?.unwrap_or(1);
             // -1 is the last layer.
-            let last = v.value(&["moe_layer_end_index"]).and_then(Value::as_u64);
+            let last = v.number("moe_layer_end_index");
             Ok(i >= first && last.is_none_or(|last| i <= last))
         }
         Experts::Beside => Ok(true),

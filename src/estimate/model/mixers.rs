@@ -1,6 +1,6 @@
 //! Which mixer each layer has.
 
-use super::config::{LARGEST, MOST_LAYERS, whole};
+use super::config::{LARGEST, MOST_LAYERS, missing, whole};
 use super::facts::Facts;
 use super::families::Pattern;
 use super::{Mixer, Window};
@@ -175,7 +175,7 @@ fn latent_at(f: &Facts<'_>, i: u64) -> Result<Mixer, Unknown> {
         rank: v.needed(&["kv_lora_rank"])?,
         rope: v
             .count(&["qk_rope_head_dim"])?
-            .ok_or_else(|| super::config::missing("qk_rope_head_dim"))?,
+            .ok_or_else(|| missing("qk_rope_head_dim"))?,
         index: v.count(&["index_head_dim"])?.filter(|n| *n > 0 && !shared),
     })
 }
@@ -189,16 +189,13 @@ fn mamba2(f: &Facts<'_>) -> Result<Mixer, Unknown> {
         "num_heads",
     ])?;
     // mamba_d_head may be the word "auto".
-    let head_dim = v
-        .count(&[
-            "mamba_head_dim",
-            "mamba_d_head",
-            "mamba_headdim",
-            "head_dim",
-        ])
-        .ok()
-        .flatten();
-    let head_dim = match head_dim {
+    let names = [
+        "mamba_head_dim",
+        "mamba_d_head",
+        "mamba_headdim",
+        "head_dim",
+    ];
+    let head_dim = match v.count(&names).ok().flatten() {
         Some(n) => n,
         None => v.count(&["mamba_expand", "expand"])?.unwrap_or(2) * f.hidden / heads,
     };
@@ -237,10 +234,8 @@ fn bamba(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
         };
         return types.iter().map(kind).collect();
     }
-    let at = f.view.list("attn_layer_indices").unwrap_or(&[]);
-    let at: Vec<u64> = at.iter().filter_map(Value::as_u64).collect();
     every(f, |i| {
-        if at.contains(&i) {
+        if f.view.lists("attn_layer_indices", i) {
             f.attention(None)
         } else {
             mamba2(f).map(Layer::from)
@@ -259,7 +254,7 @@ fn nemotron_h(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
             .iter()
             .map(|kind| one_of(f, kind.as_str().unwrap_or("")))
             .collect(),
-        None => Err(super::config::missing("hybrid_override_pattern")),
+        None => Err(missing("hybrid_override_pattern")),
     }
 }
 
@@ -293,7 +288,7 @@ fn blocks(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
     let list = f
         .view
         .per_layer("block_configs", f.layers)?
-        .ok_or_else(|| super::config::missing("block_configs"))?;
+        .ok_or_else(|| missing("block_configs"))?;
     list.iter()
         .map(|block| {
             let attention = block.get("attention").unwrap_or(&Value::Null);
@@ -302,17 +297,10 @@ fn blocks(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
                 return Ok(Layer::from(Mixer::None));
             }
             let group = attention.get("n_heads_in_group").unwrap_or(&Value::Null);
-            let group = positive(
-                whole(group, "n_heads_in_group", f.heads)?,
-                "n_heads_in_group",
-            )?;
-            Ok(attend(
-                f.heads,
-                f.heads / group,
-                f.head_dim,
-                f.head_dim,
-                None,
-            ))
+            let name = "n_heads_in_group";
+            let group = positive(whole(group, name, f.heads)?, name)?;
+            let dim = f.head_dim;
+            Ok(attend(f.heads, f.heads / group, dim, dim, None))
         })
         .collect()
 }
@@ -360,9 +348,9 @@ fn convolutions(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
         return types.iter().map(kind).collect();
     }
     let name = "full_attn_idxs";
-    let at = v.list(name).ok_or_else(|| super::config::missing(name))?;
+    v.list(name).ok_or_else(|| missing(name))?;
     every(f, |i| {
-        if at.iter().any(|n| n.as_u64() == Some(i)) {
+        if v.lists(name, i) {
             f.attention(None)
         } else {
             Ok(short.clone())
@@ -381,7 +369,7 @@ fn lightning(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
         None => ("layer_types", v.per_layer("layer_types", f.layers)?),
     };
     types
-        .ok_or_else(|| super::config::missing(name))?
+        .ok_or_else(|| missing(name))?
         .iter()
         .map(|kind| match (kind.as_u64(), kind.as_str()) {
             (Some(1), _) | (_, Some("full_attention")) => f.attention(None),
@@ -392,10 +380,8 @@ fn lightning(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
 }
 
 fn kimi(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
-    let linear = f
-        .view
-        .part("linear_attn_config")
-        .ok_or_else(|| super::config::missing("linear_attn_config"))?;
+    let linear = f.view.part("linear_attn_config");
+    let linear = linear.ok_or_else(|| missing("linear_attn_config"))?;
     let heads = linear.needed(&["num_heads"])?;
     let dim = linear.needed(&["head_dim"])?;
     let delta = Layer::from(Mixer::DeltaNet {
@@ -405,11 +391,9 @@ fn kimi(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
         value_dim: dim,
         conv: linear.count(&["short_conv_kernel_size"])?.unwrap_or(4),
     });
-    // Layers are counted from 1 here.
-    let at = linear.list("kda_layers").unwrap_or(&[]);
-    let at: Vec<u64> = at.iter().filter_map(Value::as_u64).collect();
     every(f, |i| {
-        if at.contains(&(i + 1)) {
+        // Layers are counted from 1 here.
+        if linear.lists("kda_layers", i + 1) {
             Ok(delta.clone())
         } else {
             latent_at(f, i).map(Layer::from)
@@ -421,23 +405,22 @@ fn kimi(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
 fn mimo(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
     let v = &f.view;
     let name = "hybrid_layer_pattern";
-    let pattern = v
-        .per_layer(name, f.layers)?
-        .ok_or_else(|| super::config::missing(name))?;
+    let pattern = (v.per_layer(name, f.layers)?).ok_or_else(|| missing(name))?;
     let value_dim = v.count(&["v_head_dim"])?.unwrap_or(f.head_dim);
     let tokens = v.tokens(&["sliding_window", "sliding_window_size"])?;
     let window = tokens.filter(|n| *n > 0).map(Window::Sliding);
-    let windowed = (
+    let windowed = attend(
         v.count(&["swa_num_attention_heads"])?.unwrap_or(f.heads),
         v.count(&["swa_num_key_value_heads"])?.unwrap_or(f.kv_heads),
         v.count(&["swa_head_dim"])?.unwrap_or(f.head_dim),
         v.count(&["swa_v_head_dim"])?.unwrap_or(value_dim),
+        window,
     );
     pattern
         .iter()
         .map(|kind| {
             Ok(match kind.as_u64() {
-                Some(1) => attend(windowed.0, windowed.1, windowed.2, windowed.3, window),
+                Some(1) => windowed.clone(),
                 Some(0) => attend(f.heads, f.kv_heads, f.head_dim, value_dim, None),
                 _ => return Err(unknown_layer(kind)),
             })
@@ -458,13 +441,15 @@ fn gemma4(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
     let local = f.attention(window)?;
     let types = v.per_layer("layer_types", f.layers)?;
     every(f, |i| {
-        let kind = types.and_then(|t| t.get(i as usize));
-        match (kind.map(Value::as_str), kind) {
-            (Some(Some("full_attention")), _) => Ok(global.clone()),
-            (Some(Some("sliding_attention")), _) => Ok(local.clone()),
-            (_, Some(kind)) => Err(unknown_layer(kind)),
-            (_, None) if (i + 1) % 6 == 0 => Ok(global.clone()),
-            (_, None) => Ok(local.clone()),
+        let Some(kind) = types.and_then(|t| t.get(i as usize)) else {
+            let is_global = (i + 1) % 6 == 0;
+            let layer = if is_global { &global } else { &local };
+            return Ok(layer.clone());
+        };
+        match kind.as_str() {
+            Some("full_attention") => Ok(global.clone()),
+            Some("sliding_attention") => Ok(local.clone()),
+            _ => Err(unknown_layer(kind)),
         }
     })
 }

@@ -13,7 +13,7 @@ mod recurrent;
 mod table;
 mod vision;
 
-pub use build::from_config;
+pub use build::{QUANTIZATION, from_config};
 pub use flags::{Flags, describe_kv_readings, from_flags};
 pub use vision::MULTIMODAL;
 
@@ -246,6 +246,23 @@ pub enum Split {
 }
 
 impl Mixer {
+    /// Tokens that attention looks back at, where that is bounded.
+    pub fn window(&self) -> Option<Window> {
+        match self {
+            Mixer::Attention { window, .. } => *window,
+            _ => None,
+        }
+    }
+
+    /// A state is kept for each sequence, but for a convolution's few tokens.
+    pub fn is_recurrent(&self) -> bool {
+        use Mixer::{DeltaNet, Lightning, Mamba1, Mamba2};
+        matches!(
+            self,
+            Mamba1 { .. } | Mamba2 { .. } | DeltaNet { .. } | Lightning { .. }
+        )
+    }
+
     /// Bytes that one token adds on one GPU without any parallelism, while no window is full;
     /// `None` where that is no whole number. An indexer's key is kept in 8 bits with a scale of 4 bytes
     /// whatever the others' type is.
@@ -299,6 +316,12 @@ impl Model {
         self.mixers.iter().any(latent)
     }
 
+    /// Whether a layer has attention over compressed keys.
+    pub fn is_compressed(&self) -> bool {
+        let compressed = |m: &Mixer| matches!(m, Mixer::Compressed { .. });
+        self.mixers.iter().any(compressed)
+    }
+
     /// Whether a layer's latent attention has a sparse indexer.
     pub fn is_indexed(&self) -> bool {
         let indexed = |m: &Mixer| matches!(m, Mixer::Latent { index: Some(_), .. });
@@ -307,14 +330,7 @@ impl Model {
 
     /// Whether a layer keeps a state for each sequence.
     pub fn is_recurrent(&self) -> bool {
-        use Mixer::{DeltaNet, Lightning, Mamba1, Mamba2};
-        let recurrent = |m: &Mixer| {
-            matches!(
-                m,
-                Mamba1 { .. } | Mamba2 { .. } | DeltaNet { .. } | Lightning { .. }
-            )
-        };
-        self.mixers.iter().any(recurrent)
+        self.mixers.iter().any(Mixer::is_recurrent)
     }
 
     /// `quant_method` of its quantisation.

@@ -14,6 +14,27 @@ pub(super) enum Tower {
     NotUnderstood(String),
 }
 
+impl Tower {
+    fn of(parameters: Result<u128, Unknown>) -> Tower {
+        match parameters {
+            Ok(n) => Tower::Parameters(u64::try_from(n).unwrap_or(u64::MAX)),
+            Err(unknown) => Tower::NotUnderstood(unknown.what),
+        }
+    }
+}
+
+impl View<'_> {
+    /// A count that is needed, in 128 bits.
+    fn wide(&self, name: &str) -> Result<u128, Unknown> {
+        self.needed(&[name]).map(u128::from)
+    }
+
+    /// A count in 128 bits, or what it is where it is not there.
+    fn wide_or(&self, name: &str, default: u64) -> Result<u128, Unknown> {
+        Ok(self.count(&[name])?.unwrap_or(default).into())
+    }
+}
+
 /// The widths of a tower; 128 bits so that no product of a hostile file overflows.
 struct Widths {
     width: u128,
@@ -81,12 +102,12 @@ pub(super) fn tower(view: &View<'_>, hidden: u64) -> Tower {
         text: part,
     };
     match parameters(&kind, &vision, hidden) {
-        Ok(Some(n)) => Tower::Parameters(u64::try_from(n).unwrap_or(u64::MAX)),
         Ok(None) => Tower::NotUnderstood(format!(
             "that of `{}` is not known",
             kind.chars().take(40).collect::<String>()
         )),
-        Err(unknown) => Tower::NotUnderstood(unknown.what),
+        Ok(Some(n)) => Tower::of(Ok(n)),
+        Err(unknown) => Tower::of(Err(unknown)),
     }
 }
 
@@ -107,14 +128,11 @@ pub(super) fn audio_tower(view: &View<'_>, hidden: u64) -> Tower {
         text: part,
     };
     match hearing.words(&["model_type"]) {
-        Some("gemma4_audio") => match conformer(&hearing, hidden) {
-            Ok(n) => Tower::Parameters(u64::try_from(n).unwrap_or(u64::MAX)),
-            Err(unknown) => Tower::NotUnderstood(unknown.what),
-        },
-        Some("gemma4_unified_audio") => match hearing.needed(&["audio_embed_dim"]) {
-            Ok(width) => Tower::Parameters(width.saturating_mul(hidden)),
-            Err(unknown) => Tower::NotUnderstood(unknown.what),
-        },
+        Some("gemma4_audio") => Tower::of(conformer(&hearing, hidden)),
+        Some("gemma4_unified_audio") => {
+            let width = hearing.wide("audio_embed_dim");
+            Tower::of(width.map(|width| width * u128::from(hidden)))
+        }
         _ => Tower::NotUnderstood(String::new()),
     }
 }
@@ -123,12 +141,8 @@ pub(super) fn audio_tower(view: &View<'_>, hidden: u64) -> Tower {
 /// projections out of it. Counted so, gemma-4-E4B has the 7.996e9 values of its file, with the keys and values of the
 /// layers that share others'.
 fn conformer(v: &View<'_>, hidden: u64) -> Result<u128, Unknown> {
-    let need = |name: &str| v.needed(&[name]).map(u128::from);
-    let (h, heads, out) = (
-        need("hidden_size")?,
-        need("num_attention_heads")?,
-        need("output_proj_dims")?,
-    );
+    let (h, heads) = (v.wide("hidden_size")?, v.wide("num_attention_heads")?);
+    let out = v.wide("output_proj_dims")?;
     let channels = v.list("subsampling_conv_channels").unwrap_or_default();
     let channels: Vec<u64> = channels.iter().filter_map(Value::as_u64).collect();
     let [first, second] = channels.as_slice() else {
@@ -136,18 +150,15 @@ fn conformer(v: &View<'_>, hidden: u64) -> Result<u128, Unknown> {
             "`subsampling_conv_channels` is not two counts",
         ));
     };
-    let (first, second) = (
-        u128::from(*first).min(1 << 20),
-        u128::from(*second).min(1 << 20),
-    );
+    let [first, second] = [first, second].map(|n| u128::from(*n).min(1 << 20));
     // 128 bands of sound, halved by each convolution of 3 by 3, each with a norm.
     let bands = 32;
     let reduced = first * 9 + first + first * second * 9 + second + bands * second * h;
     let mlps = 2 * (8 * h * h + 2 * h);
     let attention = 5 * h * h + h / heads.max(1);
-    let convolution = 3 * h * h + h * need("conv_kernel_size")? + 2 * h;
+    let convolution = 3 * h * h + h * v.wide("conv_kernel_size")? + 2 * h;
     let layer = mlps + attention + convolution + 3 * h;
-    Ok(reduced + need("num_hidden_layers")? * layer + h * out + out + out * u128::from(hidden))
+    Ok(reduced + v.wide("num_hidden_layers")? * layer + h * out + out + out * u128::from(hidden))
 }
 
 /// Kinds that always have a tower.
@@ -226,8 +237,8 @@ fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unk
         }
         // A gated MLP, norms of queries and keys, two tables of positions.
         "gemma4" => {
-            let dim = u128::from(v.needed(&["head_dim"])?);
-            let positions = u128::from(v.needed(&["position_embedding_size"])?);
+            let dim = v.wide("head_dim")?;
+            let positions = v.wide("position_embedding_size")?;
             let layer = 4 * h * h + 3 * h * i + 4 * h + 2 * dim;
             w.patches() + 2 * positions * h + w.layers * layer + 2 * h + h * text
         }
@@ -237,22 +248,17 @@ fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unk
         {
             let out = out(text)?;
             let merger = merged * merged + merged + merged * out + out;
-            let positions = v.count(&["num_position_embeddings"])?.unwrap_or(2304);
-            let times = v.count(&["temporal_patch_size"])?.unwrap_or(2);
+            let positions = v.wide_or("num_position_embeddings", 2304)?;
+            let times = v.wide_or("temporal_patch_size", 2)?;
             // A merger more for each layer with an output into the language model's own layers.
             let deep = v.list("deepstack_visual_indexes").map_or(0, <[Value]>::len) as u128;
-            u128::from(times) * w.patches()
-                + h
-                + u128::from(positions) * h
-                + w.layers()
-                + merger
-                + 2 * h
-                + deep * (merger + 2 * merged)
+            let embeddings = times * w.patches() + h + positions * h;
+            embeddings + w.layers() + merger + 2 * h + deep * (merger + 2 * merged)
         }
         "llama4" => {
-            let input = u128::from(v.count(&["projector_input_dim"])?.unwrap_or(4096));
-            let output = u128::from(v.count(&["projector_output_dim"])?.unwrap_or(4096));
-            let vision = u128::from(v.count(&["vision_output_dim"])?.unwrap_or(4096));
+            let input = v.wide_or("projector_input_dim", 4096)?;
+            let output = v.wide_or("projector_output_dim", 4096)?;
+            let vision = v.wide_or("vision_output_dim", 4096)?;
             let embeddings = w.patches() + (grid(336)? + 1) * h + h;
             embeddings + w.layers() + 4 * h + i * input + input * output + vision * text
         }
@@ -263,26 +269,24 @@ fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unk
 /// Gemma 4 without a tower: a patch's pixels become a token by one matrix, with three norms and a table of positions
 /// for each axis, and another matrix leads into the language model. Source: vLLM 0.32, models/gemma4_unified.py.
 fn embedder(v: &View<'_>, hidden: u64) -> Result<u128, Unknown> {
-    let need = |name: &str| v.needed(&[name]).map(u128::from);
-    let (patch, width) = (need("model_patch_size")?, need("mm_embed_dim")?);
+    let (patch, width) = (v.wide("model_patch_size")?, v.wide("mm_embed_dim")?);
     let pixels = 3 * patch * patch;
-    let positions = 2 * need("mm_posemb_size")? * width;
+    let positions = 2 * v.wide("mm_posemb_size")? * width;
     Ok(pixels * width + width + 2 * pixels + 4 * width + positions + width * u128::from(hidden))
 }
 
 /// MoonViT of Kimi K2.5: positions of a grid, and a projector of four patches. Kimi K3's has heads of another width, no
 /// biases and norms with a weight alone. Source: vLLM 0.32, models/kimi_k25_vit.py.
 fn moon(v: &View<'_>, hidden: u64) -> Result<u128, Unknown> {
-    let need = |name: &str| v.needed(&[name]).map(u128::from);
     let w = Widths {
-        width: need("vt_hidden_size")?,
-        layers: need("vt_num_hidden_layers")?,
-        inner: need("vt_intermediate_size")?,
-        patch: need("patch_size")?,
+        width: v.wide("vt_hidden_size")?,
+        layers: v.wide("vt_num_hidden_layers")?,
+        inner: v.wide("vt_intermediate_size")?,
+        patch: v.wide("patch_size")?,
         text: hidden.into(),
     };
     let h = w.width;
-    let grid = need("init_pos_emb_height")? * need("init_pos_emb_width")?;
+    let grid = v.wide("init_pos_emb_height")? * v.wide("init_pos_emb_width")?;
     let merged = 4 * h;
     if let Some(heads) = v.count(&["qkv_hidden_size"])? {
         let layers = w.layers * (4 * h * u128::from(heads) + 2 * h * w.inner + 2 * h);
@@ -296,24 +300,18 @@ fn moon(v: &View<'_>, hidden: u64) -> Result<u128, Unknown> {
 /// Llama 3.2 Vision: tiles of an image, layers that are gated after those that are not, and the
 /// outputs of some layers beside the last one's.
 fn tiled(v: &View<'_>, hidden: u64) -> Result<u128, Unknown> {
-    let count = |name: &str, default: u64| {
-        Ok::<_, Unknown>(u128::from(v.count(&[name])?.unwrap_or(default)))
-    };
-    let need = |name: &str| v.needed(&[name]).map(u128::from);
-    let (h, i, patch) = (
-        need("hidden_size")?,
-        need("intermediate_size")?,
-        need("patch_size")?,
-    );
-    let (local, global) = (need("num_hidden_layers")?, count("num_global_layers", 8)?);
+    let (h, i) = (v.wide("hidden_size")?, v.wide("intermediate_size")?);
+    let patch = v.wide("patch_size")?;
+    let local = v.wide("num_hidden_layers")?;
+    let global = v.wide_or("num_global_layers", 8)?;
     let layer = 4 * h * h + 2 * h * i + i + h + 4 * h;
-    let patches = (need("image_size")? / patch.max(1)).pow(2) + 1;
-    let tiles = count("max_num_tiles", 4)?;
+    let patches = (v.wide("image_size")? / patch.max(1)).pow(2) + 1;
+    let tiles = v.wide_or("max_num_tiles", 4)?;
     // One more than the ways in which tiles can lie.
     let shapes = u128::from(v.list("supported_aspect_ratios").map_or(8, <[Value]>::len) as u64) + 1;
     let positions = patches * h + shapes * tiles * patches * h + 1;
     let around = 2 * (shapes * tiles * h + 1);
-    let outputs = count("vision_output_dim", 7680)?;
+    let outputs = v.wide_or("vision_output_dim", 7680)?;
     let projector = outputs * u128::from(hidden) + u128::from(hidden);
     let layers = (local + global) * layer + 2 * global;
     Ok(3 * patch * patch * h + h + positions + around + layers + 4 * h + projector)

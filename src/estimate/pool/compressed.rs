@@ -6,7 +6,7 @@
 
 use super::{Bound, Layout, Need, Printed};
 use crate::estimate::{
-    Deployment, EngineId, Mixer, Model, Version,
+    Deployment, Mixer, Model, Version,
     arithmetic::{product, sum},
     engines::{self, Settings, vllm},
     speculation,
@@ -26,7 +26,6 @@ const WINDOW_BLOCK: u64 = 64;
 /// Whether the layout of a deployment's cache was read: not of drafts, pipelines and context parallelism, nor of another type.
 pub fn is_known(model: &Model, deployment: &Deployment) -> bool {
     let d = deployment;
-    let version = vllm::version(d);
     let named = d.kv_dtype.as_deref().unwrap_or("fp8");
     let shape = |mixer: &Mixer| match *mixer {
         Mixer::Compressed {
@@ -34,9 +33,8 @@ pub fn is_known(model: &Model, deployment: &Deployment) -> bool {
         } => dim == 512 && matches!(ratio, 0 | 1 | 4 | 128) && (index == Some(128)) == (ratio == 4),
         _ => false,
     };
-    d.engine == EngineId::Vllm
-        && engines::gpu_model(d).is_none_or(|gpu| gpu.vendor == "NVIDIA")
-        && version >= Version::new(0, 20, 0)
+    vllm::is_from(d, Version::new(0, 20, 0))
+        && !engines::is_foreign(d)
         && (named == "auto" || named.starts_with("fp8"))
         && d.pp.max(1) == 1
         && d.dcp.max(1) == 1
@@ -137,7 +135,7 @@ fn least_padding(layers: &[u64], least: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::{model::from_config, pool};
+    use crate::estimate::{EngineId, model::from_config, pool};
     use serde_json::json;
 
     /// V4-Flash and V4-Pro as far as the cache goes: layers that see a window alone, then every fourth and 128th token.

@@ -10,7 +10,7 @@ use super::{
     model::Window,
     pooling, speculation,
 };
-use crate::estimate::arithmetic::{product, sum};
+use crate::estimate::arithmetic::{count_if, product, sum};
 use grouped::{Grouped, Kept};
 
 /// How the cache of a deployment is laid out, whatever its size.
@@ -182,11 +182,8 @@ impl Layout {
                 },
             }
         });
-        let ahead = if speculation::loads_predictor(deployment) {
-            speculation::tokens(deployment)
-        } else {
-            0
-        };
+        let proposes = speculation::loads_predictor(deployment);
+        let ahead = count_if(proposes, speculation::tokens(deployment));
         let states = Need {
             groups: product([cache.bytes_per_sequence(), slots, ahead.saturating_add(1)]),
             block: 1,
@@ -199,10 +196,7 @@ impl Layout {
             needs: layers.chain([states]).collect(),
             dcp: 1,
             printed: Printed::Requests,
-            batched: match deployment.engine {
-                EngineId::LlamaCpp => settings.batched_tokens,
-                _ => 0,
-            },
+            batched: count_if(own, settings.batched_tokens),
         }
     }
 

@@ -14,7 +14,7 @@ pub use reading::{OnGpu, Reading, Risk};
 pub use recommend::{Choice, recommend};
 pub use remedies::{Remedy, change_share, find_remedies, find_smaller_share};
 pub use sharing::{StartPlan, StartStep, Tenant, order_by_needs, plan_starts};
-pub use solve::{Holds, Solution, What, solve};
+pub use solve::{Solution, What, solve};
 pub use table::{Entry, table};
 pub use verdict::{Answer, Verdict};
 

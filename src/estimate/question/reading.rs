@@ -143,7 +143,6 @@ impl Reading {
         let mut reading = Reading {
             besides,
             besides_high,
-            outside: 0,
             request,
             least_cache: estimate.least_cache(deployment),
             more_graphs: more_graphs(deployment, estimate),
@@ -152,10 +151,8 @@ impl Reading {
             unmeasured: bands::has_no_runs(deployment),
             pool_high: pool_high(deployment, estimate),
             refused: estimate.refused,
-            serves_shorter: false,
-            is_fitted: false,
             moves_layers: deployment.moves_layers,
-            on: None,
+            ..Reading::default()
         };
         let (Some(gpu), Some(budget)) = (&deployment.gpu, estimate.budget) else {
             return Ok(reading);
@@ -164,13 +161,12 @@ impl Reading {
         reading.outside = estimate.outside;
         // These take what is asked for: what they could take is the rest of the GPU.
         let grows = deployment.engine.takes_what_is_asked();
-        let (pool, concurrency) = if grows {
+        let (pool, at_once, refused) = if grows {
             let pool = budget.saturating_sub(besides);
             // What is refused does not start with layers on the processor either.
             let refused = estimate.fits == Some(false) && estimate.max_concurrency == Ok(0.0);
             reading.moves_layers &= !refused;
-            let at_once = pool as f64 / request.max(1) as f64;
-            (pool, if refused { 0.0 } else { at_once })
+            (pool, pool as f64 / request.max(1) as f64, refused)
         } else {
             let pool = estimate.pool.as_ref().map_err(Clone::clone)?.bytes;
             let at_once = estimate.max_concurrency.clone()?;
@@ -178,8 +174,11 @@ impl Reading {
             if estimate.fits.is_none() && (at_once >= 1.0 || !is_settled) {
                 return Err(Unknown::new(estimate.reason.clone()));
             }
-            let refused = estimate.fits == Some(false) && at_once >= 1.0;
-            (pool, if refused { 0.0 } else { at_once })
+            (
+                pool,
+                at_once,
+                estimate.fits == Some(false) && at_once >= 1.0,
+            )
         };
         // SGLang takes any pool; its scheduler bounds requests by it (`max_req_len`).
         reading.serves_shorter =
@@ -190,7 +189,7 @@ impl Reading {
             budget: deployment.kv_cache_memory.map_or(budget, |_| free),
             pool,
             grows,
-            concurrency,
+            concurrency: if refused { 0.0 } else { at_once },
         });
         Ok(reading)
     }

@@ -1,12 +1,9 @@
 //! Which GPUs hold a model, and how many of each.
 
-use super::solve::tensor_sizes;
+use super::solve::{MACHINE, tensor_sizes};
 use super::{Reading, Risk};
 use crate::estimate::{Deployment, Gpu, Model, Unknown};
 use serde::{Deserialize, Serialize};
-
-/// Most GPUs of one machine.
-const MACHINE: u64 = 8;
 
 /// GPUs that hold it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 
 use super::Reading;
 use super::search::largest;
-use super::solve::{Holds, What, solve, tensor_sizes};
+use super::solve::{Holds, MACHINE, What, solve, tensor_sizes};
 use crate::engine::settings::{Setting, argument_text};
 use crate::estimate::engines::llama_cpp;
 use crate::estimate::weights::shard;
@@ -99,18 +99,16 @@ pub fn find_remedies(
         };
         let single = search.single_changes(asked);
         let single = single.map(|(argument, with)| (vec![argument], with));
-        let single: Vec<Changes> = single.collect();
         let is_wider = |(_, with): &Changes| with.gpus() > asked.gpus();
-        let (wider, mut found): (Vec<_>, Vec<_>) = single.into_iter().partition(is_wider);
+        let (wider, mut found): (Vec<_>, Vec<_>) = single.partition(is_wider);
         // Two changes before more GPUs and before a context that is cut most.
         let longest = found.iter().map(|(_, with)| length_of(with)).max();
         let keeps_length = longest.is_some_and(|tokens| tokens >= length_of(asked));
         if !keeps_length {
             let gpus = wider.iter().map(|(_, with)| with.gpus()).min();
             let pairs = search.pairs(asked, gpus.unwrap_or(u64::MAX));
-            let longer = pairs
-                .into_iter()
-                .filter(|(_, with)| Some(length_of(with)) > longest);
+            let is_longer = |(_, with): &Changes| Some(length_of(with)) > longest;
+            let longer = pairs.into_iter().filter(is_longer);
             let most = MOST_PAIRS.saturating_sub(found.len());
             found.extend(longer.take(most));
         }
@@ -140,13 +138,13 @@ impl Search<'_> {
     /// Single changes after which it fits, one of each setting: the mildest first.
     fn single_changes(&self, asked: &Deployment) -> impl Iterator<Item = Change> {
         let kinds: [fn(&Self, &Deployment) -> Option<Change>; 7] = [
-            Self::whole_experts,
+            |search, asked| search.checked(with_whole_experts(search.model, asked)),
             Self::sequences,
             Self::share,
             Self::context,
             Self::cache,
             Self::experts_on_host,
-            Self::eager,
+            |search, asked| search.checked(without_graphs(asked)),
         ];
         let wider = move |with: Change| self.checked(Some(with));
         let more = std::iter::once_with(move || more_gpus(self.model, asked).find_map(wider));
@@ -292,14 +290,6 @@ impl Search<'_> {
         self.checked(with_small_cache(asked))
     }
 
-    fn eager(&self, asked: &Deployment) -> Option<Change> {
-        self.checked(without_graphs(asked))
-    }
-
-    fn whole_experts(&self, asked: &Deployment) -> Option<Change> {
-        self.checked(with_whole_experts(self.model, asked))
-    }
-
     /// The fewest layers whose experts llama.cpp keeps in the host's memory.
     fn experts_on_host(&self, asked: &Deployment) -> Option<Change> {
         self.model.experts_per_token?;
@@ -314,10 +304,8 @@ impl Search<'_> {
         let fits = |spared| Ok::<_, Unknown>(self.fits(&with(layers - spared)));
         let spared = largest(0, more.checked_sub(1)?, fits).ok()??;
         let n = layers - spared;
-        Some((
-            argument_text(asked.named(), "n_cpu_moe", &n.to_string())?,
-            with(n),
-        ))
+        let argument = argument_text(asked.named(), "n_cpu_moe", &n.to_string())?;
+        Some((argument, with(n)))
     }
 }
 
@@ -378,7 +366,7 @@ fn with_whole_experts(model: &Model, asked: &Deployment) -> Option<Change> {
 
 /// More GPUs of one machine, by tensor parallelism.
 fn more_gpus(model: &Model, asked: &Deployment) -> impl Iterator<Item = Change> {
-    let sizes = tensor_sizes(model, 8).into_iter();
+    let sizes = tensor_sizes(model, MACHINE).into_iter();
     sizes.filter(|tp| *tp > asked.tp).filter_map(|tp| {
         let argument = argument_text(asked.named(), "tensor_parallel_size", &tp.to_string())?;
         Some((argument, asked.spread_over(tp, asked.pp)))
@@ -396,14 +384,8 @@ pub fn find_smaller_share(
     holds: &Holds<'_>,
 ) -> Option<Remedy> {
     let share = present.memory_fraction?;
-    let found = solve(
-        What::GpuMemoryUtilization,
-        model,
-        present,
-        concurrency,
-        holds,
-    )
-    .ok()?;
+    let what = What::GpuMemoryUtilization;
+    let found = solve(what, model, present, concurrency, holds).ok()?;
     let value = found.value.filter(|value| *value + 0.05 <= share)?;
     change_share(present, (value * 100.0).round(), holds)
 }

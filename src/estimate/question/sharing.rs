@@ -257,9 +257,8 @@ impl StartPlanner<'_> {
         for most in [Risk::Medium, Risk::High] {
             let holds = |d: &Deployment| {
                 let step = self.judge(n, d.clone()).ok();
-                Ok(step
-                    .filter(|s| s.risk <= most)
-                    .map_or(0.0, |s| s.concurrency))
+                let step = step.filter(|s| s.risk <= most);
+                Ok(step.map_or(0.0, |s| s.concurrency))
             };
             let what = What::GpuMemoryUtilization;
             let found = solve(what, tenant.model, &asked, tenant.concurrency, &holds)?;
@@ -307,9 +306,7 @@ impl StartPlanner<'_> {
                 } else if group.contains(&n) {
                     self.least(n, asked, keeps)
                 } else {
-                    let step = steps.iter().find(|step| step.tenant == n);
-                    let share = step.and_then(|step| step.deployment.memory_fraction);
-                    Ok(with_share(&asked, share))
+                    Ok(with_share(&asked, share_of(steps, n)))
                 }
             };
             let steps = self.start_each(&order, &choose).ok()?;
@@ -339,17 +336,19 @@ impl StartPlanner<'_> {
         if steps.len() > MOST_ORDERED {
             return false;
         }
-        let planned = |n: usize, asked: Deployment| {
-            let step = steps.iter().find(|s| s.tenant == n);
-            let share = step.and_then(|s| s.deployment.memory_fraction);
-            Ok(with_share(&asked, share))
-        };
+        let planned = |n, asked: Deployment| Ok(with_share(&asked, share_of(steps, n)));
         let fits = |order: &Vec<usize>| {
             let started = self.start_each(order, &planned);
             started.is_ok_and(|steps| steps.iter().all(StartStep::fits))
         };
         orders((0..self.tenants.len()).collect()).iter().all(fits)
     }
+}
+
+/// The share that a plan gives to one.
+fn share_of(steps: &[StartStep], tenant: usize) -> Option<f64> {
+    let step = steps.iter().find(|step| step.tenant == tenant)?;
+    step.deployment.memory_fraction
 }
 
 fn with_share(asked: &Deployment, share: Option<f64>) -> Deployment {
@@ -380,11 +379,8 @@ fn orders(of: Vec<usize>) -> Vec<Vec<usize>> {
     let mut all = Vec::new();
     for (at, first) in of.iter().enumerate() {
         let rest = [&of[..at], &of[at + 1..]].concat();
-        all.extend(
-            orders(rest)
-                .into_iter()
-                .map(|order| [vec![*first], order].concat()),
-        );
+        let orders = orders(rest).into_iter();
+        all.extend(orders.map(|order| [vec![*first], order].concat()));
     }
     all
 }

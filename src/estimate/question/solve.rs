@@ -11,7 +11,7 @@ const LONGEST: u64 = 1 << 27;
 /// Most sequences that are looked for.
 const MOST_SEQUENCES: u64 = 1 << 20;
 /// GPUs of one machine: beyond it pipeline parallelism comes before more tensor parallelism.
-const MACHINE: u64 = 8;
+pub(super) const MACHINE: u64 = 8;
 /// Most GPUs that are looked for.
 const MOST_GPUS: u64 = 512;
 
@@ -98,10 +98,8 @@ pub fn solve(
                 ..asked.clone()
             };
             let found = largest(1, MOST_SEQUENCES, |n| fits_at(holds(&with(n)), n))?;
-            (
-                found.map(|n| (n as f64, with(n))),
-                limit("--max-num-batched-tokens"),
-            )
+            let bound = limit("--max-num-batched-tokens");
+            (found.map(|n| (n as f64, with(n))), bound)
         }
         What::MinGpus => {
             longest(model, asked)?;
@@ -146,19 +144,15 @@ pub fn solve(
             (found.map(|n| (n as f64 / 100.0, with(n))), bound)
         }
     };
-    Ok(match found {
-        Some((value, deployment)) => Solution {
-            what,
-            value: Some(value),
-            deployment,
-            bound,
-        },
-        None => Solution {
-            what,
-            value: None,
-            deployment: asked.clone(),
-            bound: "no value of it fits".into(),
-        },
+    let (value, deployment, bound) = match found {
+        Some((value, deployment)) => (Some(value), deployment, bound),
+        None => (None, asked.clone(), "no value of it fits".into()),
+    };
+    Ok(Solution {
+        what,
+        value,
+        deployment,
+        bound,
     })
 }
 

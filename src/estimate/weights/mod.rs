@@ -54,8 +54,6 @@ pub struct Weights {
     pub on_host: u64,
     /// Bytes by what they are for, which sum to `bytes` and what vLLM moves to the host.
     pub parts: Vec<Part>,
-    /// The pipeline stage that needs most, from 0.
-    pub stage: u64,
     /// How they are quantised, in words.
     pub scheme: String,
     /// Where nine of ten measurements lie.
@@ -95,12 +93,10 @@ impl Weights {
         }
         let roles: Vec<&str> = self.parts.iter().map(|p| p.role).collect();
         Term {
-            component: Component::Weights,
-            at_least: None,
-            bytes: Ok(self.bytes),
             formula: roles.join(" + "),
             inputs,
             band: Some(self.band.clone()),
+            ..Term::of(Component::Weights, Ok(self.bytes))
         }
     }
 }
@@ -124,33 +120,32 @@ pub fn of(model: &Model, deployment: &Deployment) -> Result<Weights, Unknown> {
     let mut weights = largest(&context, |layers, first, last| {
         context.stage(layers, first, last)
     });
-    let hybrid = model
-        .mixers
-        .iter()
-        .any(|m| matches!(m, Mixer::DeltaNet { .. }));
+    let hybrid = (model.mixers.iter()).any(|m| matches!(m, Mixer::DeltaNet { .. }));
     let parts = model.experts_per_token.is_some() || model.config.get("vision_config").is_some();
     let trust = if scheme.plain_mlps > 0 {
-        Trust::Dynamic
+        Trust::DYNAMIC
     } else if let Some(file) = scheme.file_type.filter(|file| file.is_dynamic()) {
-        Trust::DynamicFile {
-            small: file.base().is_under_four_bits(),
+        if file.base().is_under_four_bits() {
+            Trust::SMALL_DYNAMIC_FILE
+        } else {
+            Trust::DYNAMIC_FILE
         }
     } else if scheme.by_name && scheme.is_small() && hybrid {
-        Trust::NamedHybrid
+        Trust::NAMED_HYBRID
     } else if scheme.by_name && scheme.base == Format::Nvfp4 {
-        Trust::NamedFloat
+        Trust::NAMED_FLOAT
     } else if scheme.by_name && scheme.is_small() {
-        Trust::NamedSmall
+        Trust::NAMED_SMALL
     } else if scheme.by_name && parts
         || scheme.experts.is_some()
         || scheme.file_type.is_some()
         || !scheme.warnings.is_empty()
     {
-        Trust::Loose
+        Trust::LOOSE
     } else if scheme.is_small() {
-        Trust::Small
+        Trust::SMALL
     } else {
-        Trust::Plain
+        Trust::PLAIN
     };
     weights.band = trust.band(weights.bytes);
     weights.open_head(&context);
@@ -210,7 +205,7 @@ fn largest(
         EngineId::LlamaCpp | EngineId::Transformers | EngineId::TensorRtLlm
     ) && !deployment.on_cpu;
     let counted = runtime::counts_lora(deployment);
-    let mut best: Option<(u64, Made, u64, usize)> = None;
+    let mut best: Option<(u64, Made, u64)> = None;
     for (at, (layers, first, last)) in stages.iter().enumerate() {
         let mut allocations = stage(layers, *first, *last);
         let slots = runtime::lora(
@@ -238,10 +233,10 @@ fn largest(
             made.used
         };
         if best.as_ref().is_none_or(|(most, ..)| bytes > *most) {
-            best = Some((bytes, made, beside, at));
+            best = Some((bytes, made, beside));
         }
     }
-    let (bytes, made, beside, at) = best.unwrap_or_default();
+    let (bytes, made, beside) = best.unwrap_or_default();
     let mut parts: Vec<Part> = made
         .parts
         .into_iter()
@@ -256,9 +251,8 @@ fn largest(
         beside,
         on_host: 0,
         parts,
-        stage: at as u64,
         scheme: context.scheme.name.clone(),
-        band: Trust::Plain.band(bytes),
+        band: Trust::PLAIN.band(bytes),
         from_files: false,
         warnings: Vec::new(),
     }
@@ -294,55 +288,40 @@ pub fn value_bytes(model: &Model, deployment: &Deployment) -> Result<u64, Unknow
 /// The most that SGLang's own figure of its weights was above them, bytes.
 const SGLANG_BESIDE: u64 = 107 << 20;
 
-/// How far an estimate is to be trusted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trust {
-    /// The files' headers were read.
-    Files,
-    /// 16 and 8 bits.
-    Plain,
-    /// 4 bits, described in full.
-    Small,
-    /// The quantisation is not described in full.
-    Loose,
-    /// 4 bits by name alone: in groups of 32 a value takes a twelfth more than in groups of 128.
-    NamedSmall,
-    /// NVFP4 by name alone: some copies leave attention in 16 bits.
-    NamedFloat,
-    /// 4 bits of a model with gated delta nets by name alone: copies leave all, some or none of their states in 8 or 16 bits.
-    NamedHybrid,
-    /// A dynamic quantisation that does not list its choice.
-    Dynamic,
-    /// A file with blocks that were chosen by layer. Of fewer than four bits: files of small models have much finer ones beside
-    /// (Qwen3-30B-A3B's UD-IQ1_S is 9.05 GB, and 6.2 in plain IQ1_S).
-    DynamicFile {
-        /// Most of it has fewer than four bits.
-        small: bool,
-    },
-}
+/// How far an estimate is to be trusted: shares below and above that nine of ten measured deployments lay within, and how many
+/// there were.
+#[derive(Clone, Copy)]
+struct Trust(f64, f64, u64);
 
 impl Trust {
-    /// Shares below and above that nine of ten measured deployments lay within, and how many there were.
+    /// The files' headers were read.
+    const FILES: Trust = Trust(0.004, 0.006, 24);
+    /// 16 and 8 bits.
+    const PLAIN: Trust = Trust(0.006, 0.006, 27);
+    /// 4 bits, described in full.
+    const SMALL: Trust = Trust(0.01, 0.03, 11);
+    /// The quantisation is not described in full.
+    const LOOSE: Trust = Trust(0.05, 0.08, 11);
+    /// 4 bits by name alone: in groups of 32 a value takes a twelfth more than in groups of 128.
+    const NAMED_SMALL: Trust = Trust(0.03, 0.10, 6);
+    /// NVFP4 by name alone: some copies leave attention in 16 bits.
+    const NAMED_FLOAT: Trust = Trust(0.03, 0.30, 2);
+    /// 4 bits of a model with gated delta nets by name alone: copies leave all, some or none of their states in 8 or 16 bits.
+    const NAMED_HYBRID: Trust = Trust(0.11, 0.20, 6);
+    /// A dynamic quantisation that does not list its choice.
+    const DYNAMIC: Trust = Trust(0.08, 0.12, 5);
+    /// A file with blocks that were chosen by layer.
+    const DYNAMIC_FILE: Trust = Trust(0.08, 0.13, 4);
+    /// Such a file of fewer than four bits: those of small models have much finer ones beside (Qwen3-30B-A3B's UD-IQ1_S is
+    /// 9.05 GB, and 6.2 in plain IQ1_S).
+    const SMALL_DYNAMIC_FILE: Trust = Trust(0.08, 0.50, 3);
+
     fn band(self, bytes: u64) -> Band {
-        let (below, above, cases) = match self {
-            Trust::Files => (0.004, 0.006, 24),
-            Trust::Plain => (0.006, 0.006, 27),
-            Trust::Small => (0.01, 0.03, 11),
-            Trust::Loose => (0.05, 0.08, 11),
-            Trust::NamedSmall => (0.03, 0.10, 6),
-            Trust::NamedFloat => (0.03, 0.30, 2),
-            Trust::NamedHybrid => (0.11, 0.20, 6),
-            Trust::Dynamic => (0.08, 0.12, 5),
-            Trust::DynamicFile { small: false } => (0.08, 0.13, 4),
-            Trust::DynamicFile { small: true } => (0.08, 0.50, 3),
-        };
+        let Trust(below, above, cases) = self;
         let part = |share: f64| (bytes as f64 * share) as u64;
-        Band {
-            low: bytes.saturating_sub(part(below)),
-            high: bytes.saturating_add(part(above)),
-            cases,
-            source: "built-in: weights that engines printed".to_owned(),
-        }
+        let low = bytes.saturating_sub(part(below));
+        let high = bytes.saturating_add(part(above));
+        Band::new(low, high, cases, "built-in: weights that engines printed")
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::format::{Format, Scheme};
 use super::super::{Deployment, EngineId, Lora, Model, Tensor, Version, encoder, engines};
 use super::shard::Shards;
-use crate::estimate::arithmetic::product;
+use crate::estimate::arithmetic::{count_if, product};
 use std::ops::Range;
 
 /// Bytes of the tables of rotary positions; llama.cpp and transformers compute them as they go.
@@ -114,22 +114,17 @@ pub fn lora(
             made.push(each(shape.rows.div_ceil(*fused)));
         }
     }
-    let before = |version: Version| deployment.version.is_some_and(|v| v < version);
-    let later = !before(Version::new(0, 27, 0)) && deployment.engine == EngineId::Vllm;
+    let later =
+        deployment.engine == EngineId::Vllm && !deployment.is_before(Version::new(0, 27, 0));
     let kind = model.kind.as_str();
     if LORA_EMBEDDING.contains(&kind) || later && LATER_EMBEDDING.contains(&kind) {
-        let old = before(Version::new(0, 12, 0));
-        let extra = if old { EXTRA_VOCABULARY } else { 0 };
+        let old = deployment.is_before(Version::new(0, 12, 0));
+        let extra = count_if(old, EXTRA_VOCABULARY);
         let entries = model.vocab.saturating_add(extra);
         let padded = entries
             .checked_next_multiple_of(LORA_PADDING)
             .unwrap_or(entries);
-        made.extend([
-            each(model.hidden),
-            each(padded),
-            each(model.hidden),
-            each(entries),
-        ]);
+        made.extend([model.hidden, padded, model.hidden, entries].map(each));
         if extra > 0 {
             // The added entries themselves, for the embedding and for the output layer.
             let added = product([extra, model.hidden, value_bytes]);
@@ -142,6 +137,5 @@ pub fn lora(
 /// Whether the engine's own figure of weights has LoRA's slots in it. vLLM before 0.8 made them after it had
 /// measured.
 pub fn counts_lora(deployment: &Deployment) -> bool {
-    let old = |v: Version| v < Version::new(0, 8, 0);
-    !(deployment.engine == EngineId::Vllm && deployment.version.is_some_and(old))
+    deployment.engine != EngineId::Vllm || !deployment.is_before(Version::new(0, 8, 0))
 }

@@ -146,11 +146,7 @@ pub fn check(model: &Model, deployment: &Deployment) -> Result<(), Unknown> {
         );
     }
     let kv = model.kv_heads.max(1);
-    let plain = !model
-        .mixers
-        .iter()
-        .any(|m| matches!(m, super::super::Mixer::Latent { .. }));
-    if plain && kv % tp != 0 && tp % kv != 0 {
+    if !model.is_latent() && kv % tp != 0 && tp % kv != 0 {
         let what = format!(
             "the model's {kv} key and value heads can neither be divided among {tp} GPUs nor repeated evenly"
         );

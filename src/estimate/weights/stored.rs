@@ -53,7 +53,7 @@ pub fn from_headers(
         reading.stage(layers, first, last)
     });
     weights.from_files = true;
-    weights.band = Trust::Files.band(weights.bytes);
+    weights.band = Trust::FILES.band(weights.bytes);
     weights.open_head(&context);
     weights.warnings.append(&mut reading.warnings);
     let weigh = |all: &Deployment| from_headers(model, headers, all);
