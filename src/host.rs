@@ -4,6 +4,7 @@ pub mod processes;
 
 use crate::capture::{HostFacts, HostState};
 use std::fs;
+use std::path::Path;
 
 /// Facts of this host. Docker's part is filled in by the caller that asks Docker.
 pub fn read_facts() -> HostFacts {
@@ -83,11 +84,16 @@ pub fn load_average() -> Option<f64> {
     text.split_ascii_whitespace().next()?.parse().ok()
 }
 
+/// The trimmed text of a small file; `None` when it is missing or empty.
+pub fn text_in(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
 /// Id of this boot.
 pub fn boot_id() -> Option<String> {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .ok()
-        .map(|s| s.trim().to_owned())
+    text_in(Path::new("/proc/sys/kernel/random/boot_id"))
 }
 
 /// Limit of open files of this process; `None`: unlimited.

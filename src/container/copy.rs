@@ -91,11 +91,9 @@ impl Runtime {
             return Ok(process.file_size(path));
         }
         let name = checked_name(container)?;
-        let ask = || async {
-            let docker = self.daemon()?;
-            (docker.get_container_archive_info(name, Some(options.clone()))).await
-        };
-        match self.ask_again(ask).await {
+        let asked =
+            self.ask_again(|docker| docker.get_container_archive_info(name, Some(options.clone())));
+        match asked.await {
             // Podman reports the path of a file even if it is not a link.
             Ok(stat) if stat.link_target.is_empty() || stat.link_target == path => {
                 Ok(u64::try_from(stat.size).ok())
@@ -288,7 +286,7 @@ impl Runtime {
             }
             Ok(Some(bytes))
         };
-        let read = timeout(PATIENCE, self.ask_again(download))
+        let read = timeout(PATIENCE, self.ask_again(|_| download()))
             .await
             .map_err(|_| {
                 Failure::environment(format!(

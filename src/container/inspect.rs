@@ -87,7 +87,7 @@ impl Runtime {
             return Ok(Some(process.inspect()));
         }
         let id = checked_name(id)?;
-        match self.ask_again(|| self.inspect_once(id)).await {
+        match self.ask_again(|_| self.inspect_once(id)).await {
             Ok(response) => Ok(Some(parse_inspection(response))),
             Err(e) if is_not_found(&e) => Ok(None),
             Err(e) => Err(daemon_failure(
@@ -162,7 +162,7 @@ impl Runtime {
     }
 
     async fn inspect_image(&self, image: &str) -> Result<Option<ImageInspect>, Failure> {
-        let asked = self.ask_again(|| async { self.daemon()?.inspect_image(image).await });
+        let asked = self.ask_again(|docker| docker.inspect_image(image));
         match asked.await {
             Ok(found) => Ok(Some(found)),
             Err(e) if is_not_found(&e) => Ok(None),

@@ -232,7 +232,7 @@ impl<'a> TeardownRun<'a> {
         let id = checked_name(&self.id).map_err(|f| trouble(f.message))?;
         let look = || self.runtime.inspect_once(id);
         let asked = async {
-            match self.runtime.ask_again(look).await {
+            match self.runtime.ask_again(|_| look()).await {
                 // A wrong answer here would leave a container behind for good: ask twice.
                 Err(e) if is_not_found(&e) => look().await,
                 answer => answer,

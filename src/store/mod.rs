@@ -220,6 +220,12 @@ pub fn write_redacted(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     written.map_err(|e| write_failure(path, e))
 }
 
+/// Error for a file of a later format; `made`: "written".
+fn newer_plimsoll(path: &Path, made: &str) -> Failure {
+    let shown = path.display();
+    Failure::usage(format!("`{shown}` was {made} by a newer plimsoll")).hint("update plimsoll")
+}
+
 /// Error for a failed write, with a hint.
 fn write_failure(path: &Path, e: std::io::Error) -> Failure {
     let full = matches!(

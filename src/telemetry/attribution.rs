@@ -3,7 +3,7 @@
 
 use super::cgroup;
 use crate::capture::ProcessMemory;
-use crate::host::processes::{parse_cgroup, pids_in, tree_members};
+use crate::host::processes::{parse_cgroup, parse_stat, pids_in, tree_members};
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -263,14 +263,8 @@ impl Attribution {
         }
         let (from, to) = (self.text.find('(')?, self.text.rfind(')')?);
         let name = self.text.get(from + 1..to).map(str::to_owned);
-        // Field 3 follows the name; the start time is field 22.
-        let started = self
-            .text
-            .get(to + 1..)?
-            .split_ascii_whitespace()
-            .nth(19)
-            .and_then(|ticks| ticks.parse().ok());
-        Some((started, name))
+        let stat = parse_stat(0, self.text.as_bytes());
+        Some((stat.map(|stat| stat.id.started), name))
     }
 
     /// The directory of a process.

@@ -1,6 +1,6 @@
 //! The GPUs of a container, and beside them its host memory as a device after the last of them.
 
-use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted, host};
+use super::{MeasuredContainer, MemoryBackend, Reading, Wanted, host};
 use crate::capture::{BackendFacts, CallCost, DeviceEvent, DeviceFacts, DeviceKind, MemorySample};
 use crate::clock::Clock;
 use std::time::Duration;
@@ -46,12 +46,7 @@ impl MemoryBackend for BesideGpus {
         devices
     }
 
-    fn sample(
-        &mut self,
-        clock: &Clock,
-        wanted: Wanted,
-        into: &mut Vec<MemorySample>,
-    ) -> Result<(), ReadingError> {
+    fn sample(&mut self, clock: &Clock, wanted: Wanted, into: &mut Vec<MemorySample>) -> Reading {
         let read = self.gpus.sample(clock, wanted, into);
         let first = into.len();
         // A container that has ended has no host memory; its GPUs are read on.
@@ -66,7 +61,7 @@ impl MemoryBackend for BesideGpus {
         self.gpus.probe_floor()
     }
 
-    fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+    fn probe(&mut self, into: &mut Vec<u64>) -> Reading {
         self.gpus.probe(into)?;
         let mut host = Vec::new();
         into.push(match self.host.probe(&mut host) {

@@ -3,7 +3,7 @@
 
 use super::cgroup::{self, Cgroup, CgroupFiles, NotFound};
 use super::process::SessionMemory;
-use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted, is_gone};
+use super::{MeasuredContainer, MemoryBackend, Reading, ReadingError, Wanted, is_gone};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemoryLimit, MemorySample};
 use crate::clock::Clock;
 use crate::error::Failure;
@@ -15,7 +15,7 @@ pub struct HostBackend {
     cgroup: Cgroup,
     files: CgroupFiles,
     limit: Option<MemoryLimit>,
-    reason: String,
+    facts: BackendFacts,
     client: Option<SessionMemory>,
 }
 
@@ -44,9 +44,14 @@ impl HostBackend {
         })?;
         Ok(HostBackend {
             limit: cgroup.effective_limit(crate::host::memory_bytes()),
+            facts: BackendFacts {
+                name: "host".into(),
+                version: Some(cgroup.version.name().into()),
+                simulated: false,
+                reason,
+            },
             cgroup,
             files,
-            reason,
             client: None,
         })
     }
@@ -85,12 +90,7 @@ impl HostBackend {
 
 impl MemoryBackend for HostBackend {
     fn facts(&self) -> BackendFacts {
-        BackendFacts {
-            name: "host".into(),
-            version: Some(self.cgroup.version.name().into()),
-            simulated: false,
-            reason: self.reason.clone(),
-        }
+        self.facts.clone()
     }
 
     fn devices(&self) -> Vec<DeviceFacts> {
@@ -102,12 +102,7 @@ impl MemoryBackend for HostBackend {
         )]
     }
 
-    fn sample(
-        &mut self,
-        clock: &Clock,
-        wanted: Wanted,
-        into: &mut Vec<MemorySample>,
-    ) -> Result<(), ReadingError> {
+    fn sample(&mut self, clock: &Clock, wanted: Wanted, into: &mut Vec<MemorySample>) -> Reading {
         // The total last, so that the sample's timestamp is that of the total.
         let host = self.files.read_split();
         let bench_client_bytes = self.client_bytes(wanted.bench_client, clock);
@@ -130,7 +125,7 @@ impl MemoryBackend for HostBackend {
         Some(Duration::from_millis(1))
     }
 
-    fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+    fn probe(&mut self, into: &mut Vec<u64>) -> Reading {
         into.clear();
         into.push(self.read_usage()?);
         Ok(())

@@ -52,12 +52,7 @@ pub trait MemoryBackend: Send {
     /// One full reading of every device, appended to `into`; each sample carries the time at which
     /// its device was read. After an error `into` still holds what could be read. A figure that
     /// cannot be read is `None`, never 0.
-    fn sample(
-        &mut self,
-        clock: &Clock,
-        wanted: Wanted,
-        into: &mut Vec<MemorySample>,
-    ) -> Result<(), ReadingError>;
+    fn sample(&mut self, clock: &Clock, wanted: Wanted, into: &mut Vec<MemorySample>) -> Reading;
 
     /// The shortest interval between calls of [`MemoryBackend::probe`]; `None` if it may not be
     /// called between full readings.
@@ -68,7 +63,7 @@ pub trait MemoryBackend: Send {
     /// The cheapest reading of the used bytes per device, for probing between full readings.
     /// Replaces the contents of `into` by one number per device; 0 for a device that cannot be read
     /// now.
-    fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+    fn probe(&mut self, into: &mut Vec<u64>) -> Reading {
         into.clear();
         Err(ReadingError::Failed(
             "this backend has no fast reading".into(),
@@ -99,6 +94,9 @@ pub struct Wanted {
     /// Host pid of process 1 of the bench client's exec, to read its memory too.
     pub bench_client: Option<u32>,
 }
+
+/// What came of a reading.
+pub type Reading = Result<(), ReadingError>;
 
 /// Why a reading failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -350,12 +348,7 @@ impl MemoryBackend for EndedContainer {
         Vec::new()
     }
 
-    fn sample(
-        &mut self,
-        _: &Clock,
-        _: Wanted,
-        _: &mut Vec<MemorySample>,
-    ) -> Result<(), ReadingError> {
+    fn sample(&mut self, _: &Clock, _: Wanted, _: &mut Vec<MemorySample>) -> Reading {
         Err(ReadingError::Gone(ENDED.into()))
     }
 }

@@ -13,17 +13,17 @@ use super::attribution::Attribution;
 use super::costs::CallLedger;
 use super::gpu_process;
 use super::gpus::{self, ContainerGpuRequest, GpuRequestItem, Listed};
-use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted};
+use super::{MeasuredContainer, MemoryBackend, Reading, ReadingError, Wanted};
 use crate::capture::{BackendFacts, CallCost, DeviceEvent, DeviceFacts, MemorySample};
 use crate::clock::{Clock, to_nanos};
 use crate::error::Failure;
 use crate::wording::count_noun;
-use calls::{ListedDevices, list_devices};
+use calls::{ListedDevice, list_devices};
 use events::EventWatch;
 use gpu::{MemoryCall, NvmlGpu};
 use library::loaded_library;
 use lists::{ListTrouble, ProcessLists};
-use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper::Nvml;
 use std::time::Duration;
 
 /// Only our simulated library has driver versions with this prefix.
@@ -32,8 +32,7 @@ const SIMULATED_PREFIX: &str = "fake-";
 /// Reads the GPUs that a container can see, or all of the host.
 pub struct NvmlBackend {
     gpus: Vec<NvmlGpu>,
-    driver: Option<String>,
-    reason: String,
+    facts: BackendFacts,
     lists: ListQuality,
     attribution: Attribution,
     watch: Option<EventWatch>,
@@ -60,10 +59,7 @@ impl NvmlBackend {
     ) -> Result<NvmlBackend, Failure> {
         let nvml = loaded_library()?;
         let driver = nvml.sys_driver_version().ok();
-        let ListedDevices {
-            gpus: devices,
-            mut notes,
-        } = list_devices(nvml)?;
+        let (devices, mut notes) = list_devices(nvml)?;
         let (chosen, found) = match request {
             Some(request) => {
                 let (chosen, why_not) = asked_for(request, &devices)?;
@@ -100,10 +96,7 @@ impl NvmlBackend {
 
     /// Opens every GPU of the host, for all its containers; with the `items` for slices, every slice.
     pub fn of_host(items: GpuRequestItem) -> Result<NvmlBackend, Failure> {
-        let ListedDevices {
-            gpus: devices,
-            notes,
-        } = list_devices(loaded_library()?)?;
+        let (devices, notes) = list_devices(loaded_library()?)?;
         let all = ContainerGpuRequest {
             items: vec![items],
             found_in: "",
@@ -119,7 +112,7 @@ impl NvmlBackend {
     }
 
     fn open_chosen(
-        devices: Vec<(Device<'static>, Listed)>,
+        devices: Vec<ListedDevice>,
         chosen: &[u32],
         found: String,
         mut notes: Vec<String>,
@@ -154,11 +147,15 @@ impl NvmlBackend {
             .filter_map(|g| nvml.device_by_uuid(g.facts.id.as_str()).ok());
         let watch = EventWatch::start_watching(nvml, whole.collect());
         notes.insert(0, found);
-        let reason = notes.join("; ");
+        let simulated = (driver.as_deref()).is_some_and(|d| d.starts_with(SIMULATED_PREFIX));
         Ok(NvmlBackend {
             gpus,
-            driver,
-            reason,
+            facts: BackendFacts {
+                name: "nvml".into(),
+                version: driver,
+                simulated,
+                reason: notes.join("; "),
+            },
             lists,
             attribution,
             watch,
@@ -242,7 +239,7 @@ fn describe_readings(
 /// The GPUs of a request, by index, and the reasons for missing ones.
 fn asked_for(
     request: &ContainerGpuRequest,
-    devices: &[(Device<'static>, Listed)],
+    devices: &[ListedDevice],
 ) -> Result<(Vec<u32>, Vec<String>), Failure> {
     let listed: Vec<Listed> = devices.iter().map(|(_, listed)| listed.clone()).collect();
     let (chosen, why_not) = gpus::select_gpus(request, &listed);
@@ -256,11 +253,7 @@ fn asked_for(
 }
 
 /// The GPUs on which the container has a process.
-fn in_use(
-    nvml: &Nvml,
-    target: &MeasuredContainer,
-    devices: &[(Device<'static>, Listed)],
-) -> Vec<u32> {
+fn in_use(nvml: &Nvml, target: &MeasuredContainer, devices: &[ListedDevice]) -> Vec<u32> {
     let Some(init) = target.init_pid else {
         return Vec::new();
     };
@@ -285,12 +278,11 @@ fn in_use(
 /// Driver version and GPUs of this host, on one line.
 pub fn survey_gpus() -> Result<String, Failure> {
     let nvml = loaded_library()?;
-    let found = calls::list_devices(nvml)?;
+    let (found, _) = list_devices(nvml)?;
     let driver = nvml
         .sys_driver_version()
         .unwrap_or_else(|_| "of unknown version".into());
     let names: Vec<String> = found
-        .gpus
         .iter()
         .filter(|(_, l)| l.slice.is_none())
         .map(|(d, l)| format!("GPU {} {}", l.index, d.name().unwrap_or_default()))
@@ -304,34 +296,19 @@ pub fn survey_gpus() -> Result<String, Failure> {
 
 impl MemoryBackend for NvmlBackend {
     fn facts(&self) -> BackendFacts {
-        let simulated = self
-            .driver
-            .as_deref()
-            .is_some_and(|d| d.starts_with(SIMULATED_PREFIX));
-        let note = match self.lists {
-            ListQuality::Spoilt => {
-                "; the driver's process lists turned out to be nonsense and are left out"
-            }
-            ListQuality::Good | ListQuality::Useless => "",
-        };
-        BackendFacts {
-            name: "nvml".into(),
-            version: self.driver.clone(),
-            simulated,
-            reason: format!("{}{note}", self.reason),
+        let mut facts = self.facts.clone();
+        if self.lists == ListQuality::Spoilt {
+            facts.reason +=
+                "; the driver's process lists turned out to be nonsense and are left out";
         }
+        facts
     }
 
     fn devices(&self) -> Vec<DeviceFacts> {
         self.gpus.iter().map(|g| g.facts.clone()).collect()
     }
 
-    fn sample(
-        &mut self,
-        clock: &Clock,
-        wanted: Wanted,
-        into: &mut Vec<MemorySample>,
-    ) -> Result<(), ReadingError> {
+    fn sample(&mut self, clock: &Clock, wanted: Wanted, into: &mut Vec<MemorySample>) -> Reading {
         let mut errors = Vec::new();
         self.attribution.begin_reading();
         for gpu in self.gpus.iter_mut().filter(|g| !g.lost) {
@@ -381,7 +358,7 @@ impl MemoryBackend for NvmlBackend {
         Some(super::SamplerOptions::SHORTEST)
     }
 
-    fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+    fn probe(&mut self, into: &mut Vec<u64>) -> Reading {
         into.clear();
         let used = |gpu: &NvmlGpu| {
             if gpu.lost {

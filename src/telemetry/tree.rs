@@ -4,7 +4,7 @@
 use super::cgroup::{find_cgroup, read_at_start};
 use super::host::memory_device;
 use super::process::SessionMemory;
-use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted};
+use super::{MeasuredContainer, MemoryBackend, Reading, ReadingError, Wanted};
 use crate::capture::{AtNs, BackendFacts, DeviceFacts, HostSplit, MemoryLimit, MemorySample};
 use crate::clock::Clock;
 use crate::error::Failure;
@@ -21,7 +21,7 @@ const SHARE_AGE_NS: i64 = 1_000_000_000;
 pub struct TreeBackend {
     root: u32,
     limit: Option<MemoryLimit>,
-    reason: String,
+    facts: BackendFacts,
     anonymous: SessionMemory,
     last: Option<SharesRead>,
     buffer: Vec<u8>,
@@ -59,7 +59,12 @@ impl TreeBackend {
         Ok(TreeBackend {
             root,
             limit: cgroup.and_then(|cgroup| cgroup.effective_limit(crate::host::memory_bytes())),
-            reason: format!("{reason}; others share its cgroup, so its processes are measured"),
+            facts: BackendFacts {
+                name: "host".into(),
+                version: Some("smaps_rollup".into()),
+                simulated: false,
+                reason: format!("{reason}; others share its cgroup, so its processes are measured"),
+            },
             anonymous: SessionMemory::of_tree(root),
             last: None,
             buffer: Vec::new(),
@@ -123,12 +128,7 @@ impl TreeBackend {
 
 impl MemoryBackend for TreeBackend {
     fn facts(&self) -> BackendFacts {
-        BackendFacts {
-            name: "host".into(),
-            version: Some("smaps_rollup".into()),
-            simulated: false,
-            reason: self.reason.clone(),
-        }
+        self.facts.clone()
     }
 
     fn devices(&self) -> Vec<DeviceFacts> {
@@ -140,12 +140,7 @@ impl MemoryBackend for TreeBackend {
         )]
     }
 
-    fn sample(
-        &mut self,
-        clock: &Clock,
-        wanted: Wanted,
-        into: &mut Vec<MemorySample>,
-    ) -> Result<(), ReadingError> {
+    fn sample(&mut self, clock: &Clock, wanted: Wanted, into: &mut Vec<MemorySample>) -> Reading {
         let (SharesRead { sum, others, .. }, anonymous) = self.read(clock.now(), wanted.detail)?;
         into.push(MemorySample {
             at_ns: clock.now(),
@@ -168,7 +163,7 @@ impl MemoryBackend for TreeBackend {
         Some(Duration::from_millis(1))
     }
 
-    fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+    fn probe(&mut self, into: &mut Vec<u64>) -> Reading {
         into.clear();
         // Never the shares: they are old at the next tick, and read there.
         let now = self.last.map_or(0, |last| last.at_ns);

@@ -3,6 +3,7 @@
 //! only while the GPU is awake.
 
 use crate::capture::MemorySample;
+use crate::host::text_in;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -118,13 +119,6 @@ fn temperature_of(hwmon: &Path, label: &str, usual: u32) -> Option<u32> {
         .iter()
         .find(|(_, l)| l.as_deref() == Some(label))
         .map(|(n, _)| *n)
-}
-
-/// The trimmed text of a small file; `None` when it is missing or empty.
-pub fn text_in(path: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(path).ok()?;
-    let text = text.trim();
-    (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// The number in a kernel file, which is generated anew by each read at offset 0.

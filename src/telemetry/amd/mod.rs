@@ -14,16 +14,15 @@ pub mod sysfs;
 pub use roots::{PROCFS_VARIABLE, Roots, SYSFS_VARIABLE, use_sysfs};
 
 use super::fdinfo::Clients;
-use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted, is_gone};
+use super::{MeasuredContainer, MemoryBackend, Reading, ReadingError, Wanted, is_gone};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample};
 use crate::clock::Clock;
 use crate::error::Failure;
+use crate::host::text_in;
 use crate::wording::count_noun;
-use hwmon::text_in;
 use kfd::{KfdNode, Processes};
 use sensors::Sensors;
 use smi::ToolBackend;
-use std::path::Path;
 use std::time::Duration;
 use sysfs::{AMD_VENDOR, Card, CardMemoryFiles};
 
@@ -42,9 +41,7 @@ pub struct AmdBackend {
     sensors: Sensors,
     processes: Processes,
     clients: Option<Clients>,
-    version: Option<String>,
-    emulated: bool,
-    reason: String,
+    facts: BackendFacts,
 }
 
 struct AmdGpu {
@@ -236,15 +233,17 @@ impl AmdBackend {
         let clients =
             Clients::start_watching(&roots.proc, integrated.map(|g| g.bdf.clone()).collect());
         notes.insert(0, found);
-        let reason = notes.join("; ");
         Ok(AmdBackend {
             gpus,
             sensors,
             processes,
             clients,
-            version: driver_version(roots),
-            emulated: roots.is_emulated(),
-            reason,
+            facts: BackendFacts {
+                name: "amd".into(),
+                version: driver_version(roots),
+                simulated: roots.is_emulated(),
+                reason: notes.join("; "),
+            },
         })
     }
 }
@@ -376,7 +375,7 @@ fn survey_tools(roots: &Roots) -> Result<String, Failure> {
 /// The driver's version; a driver built with the kernel has the kernel's.
 fn driver_version(roots: &Roots) -> Option<String> {
     let kernel = || text_in(&roots.proc.join("sys/kernel/osrelease"));
-    text_in(&roots.sys.join(Path::new("module/amdgpu/version"))).or_else(kernel)
+    text_in(&roots.sys.join("module/amdgpu/version")).or_else(kernel)
 }
 
 impl MemoryBackend for AmdBackend {
@@ -386,32 +385,21 @@ impl MemoryBackend for AmdBackend {
             .into_iter()
             .map(|place| self.gpus[place].bdf.as_str())
             .collect();
-        let note = if hanging.is_empty() {
-            String::new()
-        } else {
-            format!(
+        let mut facts = self.facts.clone();
+        if !hanging.is_empty() {
+            facts.reason += &format!(
                 "; reading the sensors of GPU {} hangs, and they are left out",
                 hanging.join(", ")
-            )
-        };
-        BackendFacts {
-            name: "amd".into(),
-            version: self.version.clone(),
-            simulated: self.emulated,
-            reason: format!("{}{note}", self.reason),
+            );
         }
+        facts
     }
 
     fn devices(&self) -> Vec<DeviceFacts> {
         self.gpus.iter().map(|g| g.facts.clone()).collect()
     }
 
-    fn sample(
-        &mut self,
-        clock: &Clock,
-        wanted: Wanted,
-        into: &mut Vec<MemorySample>,
-    ) -> Result<(), ReadingError> {
+    fn sample(&mut self, clock: &Clock, wanted: Wanted, into: &mut Vec<MemorySample>) -> Reading {
         // The sensor thread reads while the memory files are read here.
         self.sensors.request_reading();
         let clients = self.clients.as_ref();
@@ -476,7 +464,7 @@ impl MemoryBackend for AmdBackend {
         Some(Duration::from_millis(1))
     }
 
-    fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+    fn probe(&mut self, into: &mut Vec<u64>) -> Reading {
         into.clear();
         let gpus = self.gpus.iter().enumerate();
         into.extend(gpus.map(|(place, gpu)| match &gpu.memory {

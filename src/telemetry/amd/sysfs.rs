@@ -1,7 +1,8 @@
 //! The graphics driver's tree: which cards are a maker's, what they are, and the memory of AMD's. Reading the
 //! memory files wakes no GPU: the kernel answers from its own counters.
 
-use super::hwmon::{hwmon_directory, number_in, text_in};
+use super::hwmon::{hwmon_directory, number_in};
+use crate::host::text_in;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;

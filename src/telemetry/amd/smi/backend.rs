@@ -6,7 +6,7 @@ use super::{GpuReport, ToolOutcome, ToolProcess, Tools, combine_reports};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample, ProcessMemory};
 use crate::clock::{Clock, to_nanos};
 use crate::telemetry::gpu_process::{self, Raw};
-use crate::telemetry::{MemoryBackend, ReadingError, Wanted};
+use crate::telemetry::{MemoryBackend, Reading, ReadingError, Wanted};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -32,8 +32,7 @@ pub struct ToolBackend {
     _end: Sender<()>,
     proc: PathBuf,
     container_id: String,
-    reason: String,
-    tool: &'static str,
+    facts: BackendFacts,
 }
 
 struct ToolReading {
@@ -117,10 +116,14 @@ impl ToolBackend {
             _end,
             proc: proc.to_owned(),
             container_id: container_id.to_owned(),
-            reason: format!(
-                "the driver's files are not visible here, so {name} is asked every few seconds; which of the host's GPUs are the container's is unknown"
-            ),
-            tool: name,
+            facts: BackendFacts {
+                name: "amd".into(),
+                version: Some(name.into()),
+                simulated: false,
+                reason: format!(
+                    "the driver's files are not visible here, so {name} is asked every few seconds; which of the host's GPUs are the container's is unknown"
+                ),
+            },
         })
     }
 
@@ -262,24 +265,14 @@ fn nothing(name: &str, error: Option<String>, text: &str) -> String {
 
 impl MemoryBackend for ToolBackend {
     fn facts(&self) -> BackendFacts {
-        BackendFacts {
-            name: "amd".into(),
-            version: Some(self.tool.into()),
-            simulated: false,
-            reason: self.reason.clone(),
-        }
+        self.facts.clone()
     }
 
     fn devices(&self) -> Vec<DeviceFacts> {
         self.devices.clone()
     }
 
-    fn sample(
-        &mut self,
-        clock: &Clock,
-        _wanted: Wanted,
-        into: &mut Vec<MemorySample>,
-    ) -> Result<(), ReadingError> {
+    fn sample(&mut self, clock: &Clock, _wanted: Wanted, into: &mut Vec<MemorySample>) -> Reading {
         // Most ticks have no new reading, and repeating the last one would not be a measurement.
         let Some(reading) = self
             .first
