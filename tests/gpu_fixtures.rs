@@ -6,8 +6,8 @@
 
 use crate::common::recordings;
 use crate::common::skip;
-use plimsoll::telemetry::amd::hwmon::SensorFiles;
 use plimsoll::telemetry::amd::kfd::{KfdNode, nodes_of};
+use plimsoll::telemetry::amd::sensors::SensorFiles;
 use plimsoll::telemetry::amd::smi::reports::{RocmReport, parse_amd_smi, parse_rocm_smi};
 use plimsoll::telemetry::amd::smi::shapes::{Bare, parse_bytes};
 use plimsoll::telemetry::amd::smi::{GpuReport, ToolProcess};

@@ -4,7 +4,6 @@
 mod attach;
 mod bench;
 mod builtin;
-mod conclude;
 mod ending;
 mod endpoints;
 mod finish;
@@ -13,21 +12,17 @@ mod graph_probe;
 mod kept;
 mod launching;
 mod model_files;
-mod pulling;
 mod recorder;
 mod session;
 mod setup;
 mod shared;
 mod stop;
-mod target;
-mod turn;
 mod waiting;
 
-pub use attach::{AttachedEngine, lock_container};
-pub use conclude::{Concluded, derive_and_store};
+pub use attach::{AttachedEngine, EngineTarget, lock_container};
 pub use ending::{explain_end, find_running};
 pub use endpoints::EngineEndpoint;
-pub use finish::LoadedCapture;
+pub use finish::{Concluded, LoadedCapture, derive_and_store};
 pub use follow::{Deadline, HISTORY_BYTES};
 pub use graph_probe::{ProbeJob, Probed, probe_graphs};
 pub use kept::{KeptBench, KeptRun};
@@ -40,9 +35,7 @@ pub use session::{
 };
 pub use setup::{BenchSetup, describe_setup};
 pub use shared::{ServerLog, SharedRun, Startup};
-pub use stop::{StopSignal, unless_stopped};
-pub use target::EngineTarget;
-pub use turn::Turn;
+pub use stop::{StopSignal, Turn, unless_stopped};
 
 use crate::capture::{AtNs, EngineGauges, ExecOutcome, Mode, Phase, Probe, RunEnd, SharedStart};
 use crate::container::Runtime;
@@ -245,7 +238,7 @@ impl CaptureRun<'_> {
                 None => recorder.mark_phase(Phase::Start, None),
             }
             self.wait_until_healthy(health).await?;
-            pulling::pull_model(plan, stop, recorder.sink()).await?;
+            model_files::pull_model(plan, stop, recorder.sink()).await?;
             if let Some(turn) = &plan.turn {
                 turn.serve(plan.kind.is_some(), stop).await;
             }

@@ -2,8 +2,8 @@
 //! profile. Every measuring command uses it.
 
 use super::attach::AttachedEngine;
-use super::conclude::{Concluded, derive_and_store};
 use super::ending::has_ended;
+use super::finish::{Concluded, derive_and_store};
 use super::follow::Deadline;
 use super::recorder::Recorder;
 use super::setup::inspect_setup;

@@ -3,7 +3,7 @@
 
 use super::again::{ANSWER, is_transient};
 use super::frames::Frames;
-use super::missing::is_missing_program;
+use super::frames::is_missing_program;
 use super::processes::HostView;
 use super::{Runtime, daemon_answer, is_not_found};
 use crate::capture::ContainerFacts;

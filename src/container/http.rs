@@ -1,8 +1,8 @@
 //! Sends one GET to an engine's endpoint, by any route into the container.
 
 use super::Runtime;
+use super::exec::argv_of;
 use super::exec::{ExecRequest, Input};
-use super::request::argv_of;
 use crate::capture::{ContainerFacts, ExecEnd};
 use crate::sync::lock_data;
 use bytes::Bytes;

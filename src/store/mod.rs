@@ -1,6 +1,5 @@
 //! The results directory: names, the atomic write, the capture on disk, the lock on a container.
 
-mod cache;
 mod jsonl;
 mod lock;
 pub mod private;
@@ -12,7 +11,6 @@ mod state;
 mod writer;
 
 pub use crate::bounded;
-pub use cache::{read_cached, write_cached};
 pub use jsonl::{FoundLines, JsonLines, append_shared, json_line, line_document, read_lines};
 pub use lock::{ContainerLock, FileLock, LockRefusal, is_locked};
 pub use profiles::{
@@ -21,7 +19,7 @@ pub use profiles::{
 };
 pub use reader::StoredCapture;
 pub use recording::{Recording, RecordingHeader, RecordingWriter, begins_recording};
-pub use state::SharedFile;
+pub use state::{SharedFile, read_cached, write_cached};
 pub use writer::CaptureWriter;
 
 use crate::error::{ExitCode, Failure};

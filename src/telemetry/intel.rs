@@ -4,8 +4,8 @@
 use super::amd::Roots;
 use super::amd::choose::{given_cards, requests_gpus};
 use super::amd::sysfs::{Card, list_cards};
+use super::attribution::{self, Raw};
 use super::fdinfo::{open_devices, read_processes};
-use super::gpu_process::{self, Raw};
 use super::pace::Spacing;
 use super::{MeasuredContainer, MemoryBackend, Reading, Wanted};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample};
@@ -100,7 +100,7 @@ impl IntelBackend {
         }
         let entries = open_devices(&roots.proc);
         let identify =
-            |raw: Vec<Raw>| gpu_process::identify_in(&roots.proc, raw, &target.container_id);
+            |raw: Vec<Raw>| attribution::identify_in(&roots.proc, raw, &target.container_id);
         let (chosen, found) = match given_cards(target, CDI_KIND, &cards) {
             Some((chosen, found_in)) => (chosen, format!("according to {found_in}")),
             None => {
@@ -218,7 +218,7 @@ impl MemoryBackend for IntelBackend {
                 device: facts.index,
                 used_bytes: sum_of(&raw),
                 processes: is_due
-                    .then(|| gpu_process::identify_in(&self.proc, raw, &self.container_id)),
+                    .then(|| attribution::identify_in(&self.proc, raw, &self.container_id)),
                 ..MemorySample::default()
             });
         }

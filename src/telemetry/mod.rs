@@ -5,21 +5,17 @@
 
 pub mod amd;
 pub mod attribution;
-mod beside;
 mod cgroup;
 mod costs;
 pub mod fdinfo;
-mod gpu_process;
 mod gpus;
 mod host;
 pub mod intel;
 pub mod kernel_log;
 mod nvml;
 mod pace;
-mod process;
 mod replay;
 mod sampler;
-mod survey;
 pub mod toolkit;
 mod tree;
 
@@ -27,7 +23,7 @@ pub use cgroup::{OomLook, OomWatch};
 pub use nvml::{LIBRARY_VARIABLE, use_library};
 pub use replay::ReplayBackend;
 pub use sampler::{MemorySampler, SamplerHandle, SamplerOptions, Stopped};
-pub use survey::survey_backends;
+pub use toolkit::survey_backends;
 
 use crate::capture::{
     BackendFacts, CallCost, ContainerFacts, DeviceEvent, DeviceFacts, MemorySample,
@@ -232,10 +228,7 @@ pub fn open_with_host(
     choice: BackendChoice,
     target: &MeasuredContainer,
 ) -> Result<Box<dyn MemoryBackend>, Failure> {
-    Ok(beside::add_host_memory(
-        open_backend(choice, target)?,
-        target,
-    ))
+    Ok(host::add_host_memory(open_backend(choice, target)?, target))
 }
 
 /// Opens every GPU of the host: NVIDIA's, or else AMD's.

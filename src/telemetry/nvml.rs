@@ -9,9 +9,9 @@ mod lists;
 
 pub use library::{LIBRARY_VARIABLE, is_named, use_library};
 
+use super::attribution;
 use super::attribution::Attribution;
 use super::costs::CallLedger;
-use super::gpu_process;
 use super::gpus::{self, ContainerGpuRequest, GpuRequestItem, Listed};
 use super::{MeasuredContainer, MemoryBackend, Reading, ReadingError, Wanted};
 use crate::capture::{BackendFacts, CallCost, DeviceEvent, DeviceFacts, MemorySample};
@@ -190,7 +190,7 @@ impl NvmlBackend {
 const MOST_EVENTS: usize = 200;
 
 fn broken_lists(driver: Option<&str>) -> bool {
-    driver.is_some_and(gpu_process::has_broken_lists)
+    driver.is_some_and(attribution::has_broken_lists)
 }
 
 /// Adds to `notes` what is read in an unusual way or not at all.

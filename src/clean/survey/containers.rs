@@ -5,7 +5,7 @@ use crate::clean::facts::ContainerLook;
 use crate::clean::never::ruler_of_cgroup;
 use crate::container::inspect::InspectedContainer;
 use crate::container::leftovers::{Owner, owner_of};
-use crate::container::ours::labels_are_its_own;
+use crate::container::teardown::labels_are_its_own;
 use crate::container::{DEADLINE_LABEL, KEEP_LABEL, OWNER_LABEL, RUN_LABEL, Runtime};
 use crate::error::Failure;
 use crate::telemetry::attribution;

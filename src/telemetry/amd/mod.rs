@@ -3,11 +3,9 @@
 //! used only where those files are missing.
 
 pub mod choose;
-pub mod hwmon;
 pub mod kfd;
-mod names;
 mod roots;
-mod sensors;
+pub mod sensors;
 pub mod smi;
 pub mod sysfs;
 
@@ -178,7 +176,7 @@ impl AmdBackend {
             .iter()
             .map(|card| nodes_of(card).first().and_then(|n| n.gfx_architecture()))
             .collect();
-        let names = names::card_names(&cards, &architectures, roots);
+        let names = sysfs::card_names(&cards, &architectures, roots);
         let processes = processes(opened.iter().map(|o| o.ids.clone()).collect());
         let has_partition = opened.iter().any(|o| o.partition.is_some());
         if has_partition && !processes.is_offered() {
@@ -327,8 +325,8 @@ pub fn survey_gpus(roots: &Roots) -> Result<String, Failure> {
             let architecture = node.first().and_then(|n| n.gfx_architecture());
             let mut no_tools = roots.clone();
             no_tools.tools = smi::Tools::in_directories(Vec::new());
-            let name = names::card_names(&[card], &[architecture], &no_tools).concat();
-            let asleep = if hwmon::SensorFiles::open(&card.device).is_awake() {
+            let name = sysfs::card_names(&[card], &[architecture], &no_tools).concat();
+            let asleep = if sensors::SensorFiles::open(&card.device).is_awake() {
                 ""
             } else {
                 ", asleep"

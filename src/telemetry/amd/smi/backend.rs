@@ -5,7 +5,7 @@ use super::reports::{parse_amd_smi, parse_rocm_smi, without_colours};
 use super::{GpuReport, ToolOutcome, ToolProcess, Tools, combine_reports};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample, ProcessMemory};
 use crate::clock::{Clock, to_nanos};
-use crate::telemetry::gpu_process::{self, Raw};
+use crate::telemetry::attribution::{self, Raw};
 use crate::telemetry::{MemoryBackend, Reading, ReadingError, Wanted};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -156,8 +156,8 @@ impl ToolBackend {
     fn gpu_processes(&self, gpu: &GpuReport, total: Option<u64>) -> Option<Vec<ProcessMemory>> {
         let listed = gpu.processes.as_ref()?;
         let raw: Vec<Raw> = listed.iter().map(|p| (p.pid, p.vram_bytes)).collect();
-        let merged = gpu_process::merge_lists(&[raw], total.unwrap_or(u64::MAX))?;
-        Some(gpu_process::identify_in(
+        let merged = attribution::merge_lists(&[raw], total.unwrap_or(u64::MAX))?;
+        Some(attribution::identify_in(
             &self.proc,
             merged,
             &self.container_id,
