@@ -40,7 +40,7 @@ fn distribution_in(release: &str) -> Vec<String> {
 
 /// Physical memory, bytes.
 pub fn memory_bytes() -> Option<u64> {
-    meminfo_field("MemTotal:")
+    field_of(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
 }
 
 /// Memory of this host as the kernel reports it now; `None` where it does not.
@@ -65,10 +65,6 @@ fn state_in(meminfo: &str, pressure: &str) -> Option<HostState> {
             .map(|(all, free)| all.saturating_sub(free)),
         stalled_pct: full.and_then(|rest| rest.split(' ').next()?.parse().ok()),
     })
-}
-
-fn meminfo_field(name: &str) -> Option<u64> {
-    field_of(&fs::read_to_string("/proc/meminfo").ok()?, name)
 }
 
 /// A figure of `/proc/meminfo`, bytes.

@@ -10,9 +10,9 @@ use super::facts::{ContainerLook, EngineHealth, ProcessLook, RunMark, Survey, ad
 use super::history::ObservedContainer;
 use super::never::ruler_of_cgroup;
 use crate::container::Runtime;
+use crate::container::freezer;
 use crate::container::leftovers::{Owner, boot_id, own_runs, owner_of};
 use crate::container::process::{HostProcess, list_zombies};
-use crate::container::processes::frozen_state_file;
 use crate::error::Failure;
 use crate::store::{self, started, started::StartedContainer};
 use crate::telemetry::{self, BackendChoice, MeasuredContainer};
@@ -205,7 +205,7 @@ impl Surveyor {
             .filter(|_| local)
             .and_then(|init| processes::of_container(init, &look.id, zombies));
         if !container.inspected && local {
-            let state = frozen_state_file(&look.id);
+            let state = freezer::frozen_state_file(&look.id);
             look.freezer = state.map(|path| path.display().to_string());
         }
         if look.freezer.is_some() {

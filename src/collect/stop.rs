@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Shared by all tasks of a run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct StopSignal {
     token: CancellationToken,
     reason: Arc<Mutex<Option<RunEnd>>>,
@@ -24,12 +24,7 @@ pub struct StopSignal {
 impl StopSignal {
     /// A stop that has not fired.
     pub fn new() -> StopSignal {
-        StopSignal {
-            token: CancellationToken::new(),
-            reason: Arc::default(),
-            started: Arc::default(),
-            whole: None,
-        }
+        StopSignal::default()
     }
 
     /// A stop for one of several runs: fires with this one, and can fire alone.
@@ -89,12 +84,6 @@ impl StopSignal {
         // The reason of the whole run counts; failures of its parts are consequences.
         let whole = self.whole.as_ref().and_then(|w| w.stop_reason());
         whole.or_else(|| lock_data(&self.reason).clone())
-    }
-}
-
-impl Default for StopSignal {
-    fn default() -> Self {
-        StopSignal::new()
     }
 }
 

@@ -15,6 +15,7 @@ pub mod exec;
 mod exec_state;
 pub mod find;
 mod frames;
+pub mod freezer;
 pub mod http;
 mod inside;
 pub mod inspect;

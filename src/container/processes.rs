@@ -13,17 +13,14 @@
 //!
 //! What this misses: a process that leaves the session, clears its environment and loses its
 //! parent, all between two looks.
-//!
-//! The freezer of cgroup v1. Frozen processes receive no signal, not even SIGKILL: a daemon that
-//! waits for their end waits forever, and stops answering about that container.
 
 use crate::host::processes::{
     ProcessId, Stat, all_pids, parse_cgroup, pids_in, pids_of, read_cgroups, tree_members,
 };
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::{BTreeSet, HashMap};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 /// When a process of this host started, clock ticks since boot.
 pub fn start_time(pid: u32) -> Option<u64> {
@@ -343,29 +340,6 @@ fn pid_inside(pid: u32) -> Option<u32> {
         .parse()
         .ok()
         .filter(|p| *p > 1)
-}
-
-/// Where the hierarchy is mounted.
-const MOUNT: &str = "/sys/fs/cgroup/freezer";
-
-/// `freezer.state` of a container's own cgroup, if that is frozen and has processes.
-pub fn frozen_state_file(container: &str) -> Option<PathBuf> {
-    let path = all_pids().find_map(|pid| {
-        let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-        let mut lines = parse_cgroup(&text).filter(|l| l.controllers == "freezer");
-        let path = lines.find_map(|l| container_cgroup(l.path, container))?;
-        Some(path.to_owned())
-    })?;
-    let folder = Path::new(MOUNT).join(path.trim_start_matches('/'));
-    // `freezer.state` is FROZEN below a frozen parent too, but only the container's own cgroup is
-    // thawed.
-    let own = fs::read_to_string(folder.join("freezer.self_freezing")).ok()?;
-    (own.trim() == "1").then(|| folder.join("freezer.state"))
-}
-
-/// Thaws the processes.
-pub fn thaw_cgroup(state: &Path) -> io::Result<()> {
-    fs::write(state, "THAWED")
 }
 
 #[cfg(test)]

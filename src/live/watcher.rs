@@ -578,13 +578,5 @@ async fn get_endpoint(
 ) -> Option<Probe> {
     // Only from outside: a client inside the container every second would disturb it.
     let reply = tokio::time::timeout(PATIENCE, runtime.get_outside(facts, port, path));
-    let reply = reply.await.ok()?;
-    Some(Probe {
-        at_ns: clock.now(),
-        path: path.to_owned(),
-        route: reply.route,
-        status: reply.status,
-        body: reply.body,
-        error: reply.error,
-    })
+    Some(reply.await.ok()?.into_probe(path, clock.now()))
 }

@@ -2,7 +2,7 @@
 //! file has what a whole GPU has in use.
 
 use super::amd::Roots;
-use super::amd::choose::{given_cards, requests_gpus};
+use super::amd::choose::given_cards;
 use super::amd::sysfs::{Card, list_cards};
 use super::attribution::{self, Raw};
 use super::fdinfo::{open_devices, read_processes};
@@ -183,16 +183,6 @@ pub fn survey_gpus(roots: &Roots) -> Result<String, Failure> {
     ))
 }
 
-/// Whether the container was given Intel's GPUs by request, or graphics devices of any vendor.
-pub fn is_requested(target: &MeasuredContainer) -> bool {
-    requests_gpus(target, CDI_KIND)
-}
-
-fn sum_of(raw: &[Raw]) -> u64 {
-    let bytes = raw.iter().filter_map(|(_, bytes)| *bytes);
-    bytes.fold(0, u64::saturating_add)
-}
-
 impl MemoryBackend for IntelBackend {
     fn facts(&self) -> BackendFacts {
         self.facts.clone()
@@ -213,10 +203,11 @@ impl MemoryBackend for IntelBackend {
         let at_ns = clock.now();
         for (card, facts) in &self.gpus {
             let raw = held.remove(&card.bdf).unwrap_or_default();
+            let bytes = raw.iter().filter_map(|(_, bytes)| *bytes);
             into.push(MemorySample {
                 at_ns,
                 device: facts.index,
-                used_bytes: sum_of(&raw),
+                used_bytes: bytes.fold(0, u64::saturating_add),
                 processes: is_due
                     .then(|| attribution::identify_in(&self.proc, raw, &self.container_id)),
                 ..MemorySample::default()

@@ -179,7 +179,8 @@ pub fn uses_gpus(target: &MeasuredContainer) -> bool {
 
 /// Whether a container was given AMD's or Intel's GPUs, or graphics devices of any vendor.
 fn requests_graphics(target: &MeasuredContainer) -> bool {
-    amd::choose::requests_gpus(target, amd::CDI_KIND) || intel::is_requested(target)
+    let kinds = [amd::CDI_KIND, intel::CDI_KIND];
+    (kinds.iter()).any(|kind| amd::choose::requests_gpus(target, kind))
 }
 
 /// Opens the requested backend, or the one that fits.
@@ -190,10 +191,8 @@ pub fn open_backend(
     let request = gpus::find_request(target);
     match choice {
         BackendChoice::Host => host(target, "container memory was asked for".into()),
-        BackendChoice::Nvml => match NvmlBackend::open_for(target, request.as_ref()) {
-            Ok(backend) => Ok(Box::new(backend)),
-            Err(why) => Err(unusable(why, request.is_none())),
-        },
+        BackendChoice::Nvml => NvmlBackend::open_for(target, request.as_ref())
+            .map_err(|why| unusable(why, request.is_none())),
         BackendChoice::Amd | BackendChoice::Intel => {
             open_graphics(choice, target).map_err(|why| unusable(why, false))
         }
@@ -204,7 +203,7 @@ pub fn open_backend(
             };
             let request = request.filter(|r| !leftover(r));
             match NvmlBackend::open_for(target, request.as_ref()) {
-                Ok(backend) => Ok(Box::new(backend)),
+                Ok(backend) => Ok(backend),
                 Err(_) if requests_graphics(target) => graphics_or_host(target),
                 Err(why) if request.is_some() => host(
                     target,
@@ -234,7 +233,7 @@ pub fn open_with_host(
 /// Opens every GPU of the host: NVIDIA's, or else AMD's.
 pub fn open_host() -> Result<Box<dyn MemoryBackend>, Failure> {
     let why = match NvmlBackend::of_host(GpuRequestItem::All) {
-        Ok(backend) => return Ok(Box::new(backend)),
+        Ok(backend) => return Ok(backend),
         Err(why) => why,
     };
     open_graphics(BackendChoice::Auto, &all_graphics()).map_err(|others| {
@@ -301,18 +300,16 @@ const UNREADABLE: [(&str, &str); 8] = [
 
 /// Opens every MIG slice of the host; `None` where no GPU is split. A slice has the PCI address of its GPU.
 pub fn open_slices() -> Option<Box<dyn MemoryBackend>> {
-    let backend = NvmlBackend::of_host(GpuRequestItem::Slices).ok()?;
-    Some(Box::new(backend))
+    NvmlBackend::of_host(GpuRequestItem::Slices).ok()
 }
 
 /// As [`open_host`] for one vendor's GPUs; `Auto` takes either, and `Host` none.
 pub fn open_host_as(choice: BackendChoice) -> Result<Box<dyn MemoryBackend>, Failure> {
     match choice {
         BackendChoice::Auto => open_host(),
-        BackendChoice::Nvml => match NvmlBackend::of_host(GpuRequestItem::All) {
-            Ok(backend) => Ok(Box::new(backend)),
-            Err(why) => Err(unusable(why, false)),
-        },
+        BackendChoice::Nvml => {
+            NvmlBackend::of_host(GpuRequestItem::All).map_err(|why| unusable(why, false))
+        }
         BackendChoice::Amd | BackendChoice::Intel => {
             open_graphics(choice, &all_graphics()).map_err(|why| unusable(why, false))
         }
@@ -381,9 +378,10 @@ fn is_gone(error: &std::io::Error) -> bool {
 }
 
 fn host(target: &MeasuredContainer, reason: String) -> Result<Box<dyn MemoryBackend>, Failure> {
-    match target.container_id.is_empty() {
-        true => Ok(Box::new(TreeBackend::open(target, reason)?)),
-        false => Ok(Box::new(HostBackend::open(target, reason)?)),
+    if target.container_id.is_empty() {
+        Ok(Box::new(TreeBackend::open(target, reason)?))
+    } else {
+        Ok(Box::new(HostBackend::open(target, reason)?))
     }
 }
 

@@ -56,7 +56,7 @@ impl NvmlBackend {
     pub fn open_for(
         target: &MeasuredContainer,
         request: Option<&ContainerGpuRequest>,
-    ) -> Result<NvmlBackend, Failure> {
+    ) -> Result<Box<dyn MemoryBackend>, Failure> {
         let nvml = loaded_library()?;
         let driver = nvml.sys_driver_version().ok();
         let (devices, mut notes) = list_devices(nvml)?;
@@ -91,11 +91,12 @@ impl NvmlBackend {
         };
         let of_interest = (target.init_pid).map(|pid| (pid, target.container_id.as_str()));
         let attribution = Attribution::new(of_interest);
-        Self::open_chosen(devices, &chosen, found, notes, attribution)
+        let backend = Self::open_chosen(devices, &chosen, found, notes, attribution)?;
+        Ok(Box::new(backend))
     }
 
     /// Opens every GPU of the host, for all its containers; with the `items` for slices, every slice.
-    pub fn of_host(items: GpuRequestItem) -> Result<NvmlBackend, Failure> {
+    pub fn of_host(items: GpuRequestItem) -> Result<Box<dyn MemoryBackend>, Failure> {
         let (devices, notes) = list_devices(loaded_library()?)?;
         let all = ContainerGpuRequest {
             items: vec![items],
@@ -108,7 +109,7 @@ impl NvmlBackend {
         let mut backend =
             Self::open_chosen(devices, &chosen, found, notes, Attribution::new(None))?;
         backend.unopened.extend(unknown);
-        Ok(backend)
+        Ok(Box::new(backend))
     }
 
     fn open_chosen(
@@ -215,7 +216,7 @@ fn describe_readings(
             gpu.display_name()
         ));
     }
-    if gpus.iter().any(NvmlGpu::is_slice) {
+    if gpus.iter().any(|g| g.slice) {
         notes.push("of a MIG slice memory and processes are read; power, temperature, clocks and utilisation are those of the whole GPU and are left out".into());
     }
     if gpus.iter().any(|g| g.accounting) {

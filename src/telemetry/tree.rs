@@ -229,6 +229,7 @@ impl ShareOfProcess {
 const LIST_AGE_NS: i64 = 1_000_000_000;
 
 /// The memory of the processes that an exec started, or of a process tree.
+#[derive(Default)]
 pub struct SessionMemory {
     leader: u32,
     /// Where its processes are; `None`: anywhere.
@@ -252,10 +253,7 @@ impl SessionMemory {
     pub fn of_tree(leader: u32) -> SessionMemory {
         SessionMemory {
             leader,
-            cgroup: None,
-            members: Vec::new(),
-            listed_at: None,
-            buffer: Vec::new(),
+            ..SessionMemory::default()
         }
     }
 

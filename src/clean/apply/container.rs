@@ -5,9 +5,10 @@ use crate::capture::ContainerFacts;
 use crate::clean::facts::ContainerLook;
 use crate::clean::verdict::{CleanAct, CleanRule, CleanVerdict};
 use crate::clean::verify::Members;
+use crate::container::freezer;
 use crate::container::leftovers::{Owner, owner_named, owner_of};
 use crate::container::namespace::Namespaces;
-use crate::container::processes::{self, HostView};
+use crate::container::processes::HostView;
 use crate::container::stray;
 use crate::container::teardown::{self, May, Torn};
 use crate::container::{OWNER_LABEL, is_protected};
@@ -93,12 +94,12 @@ fn thaw(verdict: &CleanVerdict, look: &ContainerLook) -> Option<String> {
     if verdict.rule != CleanRule::OwnerDead || !ours {
         return None;
     }
-    let state = processes::frozen_state_file(&look.id)?;
+    let state = freezer::frozen_state_file(&look.id)?;
     let still = look.freezer.as_deref() == state.to_str();
     if !still {
         return None;
     }
-    Some(match processes::thaw_cgroup(&state) {
+    Some(match freezer::thaw_cgroup(&state) {
         Ok(()) => THAWED.into(),
         Err(e) => format!(
             "not thawed ({e}): `echo THAWED | sudo tee {}`",

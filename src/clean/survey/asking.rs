@@ -2,7 +2,6 @@
 //! had.
 
 use super::containers::{ContainerDetails, seconds_since};
-use crate::capture::Probe;
 use crate::clean::facts::EngineHealth;
 use crate::clean::history::ObservedContainer;
 use crate::container::Runtime;
@@ -172,14 +171,8 @@ pub async fn observe_container(
     if let Ok(reply) = asked.await {
         if reply.status == Some(200) {
             observation.requests = prometheus::requests_total(&reply.body);
-            let probe = Probe {
-                path: path.to_owned(),
-                route: reply.route,
-                status: reply.status,
-                body: reply.body,
-                ..Probe::default()
-            };
-            observation.requests_now = (engine.read_probes)(&[probe]).requests_running;
+            let probes = [reply.into_probe(path, 0)];
+            observation.requests_now = (engine.read_probes)(&probes).requests_running;
         }
     }
     observation

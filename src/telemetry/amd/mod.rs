@@ -4,12 +4,9 @@
 
 pub mod choose;
 pub mod kfd;
-mod roots;
 pub mod sensors;
 pub mod smi;
 pub mod sysfs;
-
-pub use roots::{PROCFS_VARIABLE, Roots, SYSFS_VARIABLE, use_sysfs};
 
 use super::fdinfo::Clients;
 use super::{MeasuredContainer, MemoryBackend, Reading, ReadingError, Wanted, is_gone};
@@ -20,9 +17,76 @@ use crate::host::text_in;
 use crate::wording::count_noun;
 use kfd::{KfdNode, Processes};
 use sensors::Sensors;
-use smi::ToolBackend;
+use smi::{ToolBackend, Tools};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 use sysfs::{AMD_VENDOR, Card, CardMemoryFiles};
+
+/// Names a directory to read instead of `/sys`.
+pub const SYSFS_VARIABLE: &str = "PLIMSOLL_SYSFS_ROOT";
+/// Names a directory to read instead of `/proc` for AMD GPUs.
+pub const PROCFS_VARIABLE: &str = "PLIMSOLL_PROCFS_ROOT";
+
+/// The directory named on the command line.
+static NAMED: OnceLock<PathBuf> = OnceLock::new();
+
+/// Reads `path` instead of `/sys` from now on, whatever the environment contains. Only the first
+/// call has an effect.
+pub fn use_sysfs(path: PathBuf) {
+    // A second path would mix two machines.
+    let _ = NAMED.set(path);
+}
+
+/// Where the data about AMD GPUs is read.
+#[derive(Debug, Clone)]
+pub struct Roots {
+    /// Path of `/sys`.
+    pub sys: PathBuf,
+    /// Path of `/proc`.
+    pub proc: PathBuf,
+    /// Product name tables, in lookup order.
+    pub names: Vec<PathBuf>,
+    /// AMD's tools.
+    pub tools: Tools,
+}
+
+impl Default for Roots {
+    /// This machine's.
+    fn default() -> Roots {
+        Roots {
+            sys: "/sys".into(),
+            proc: "/proc".into(),
+            names: vec![
+                "/usr/share/libdrm/amdgpu.ids".into(),
+                "/opt/amdgpu/share/libdrm/amdgpu.ids".into(),
+            ],
+            tools: Tools::find_installed(),
+        }
+    }
+}
+
+impl Roots {
+    /// This machine's, except for what the command line ([`use_sysfs`]) and the environment name
+    /// ([`SYSFS_VARIABLE`], [`PROCFS_VARIABLE`]).
+    pub fn from_environment() -> Roots {
+        let mut roots = Roots::default();
+        let named = |variable| std::env::var_os(variable).filter(|v| !v.is_empty());
+        let sys = NAMED.get().cloned();
+        if let Some(sys) = sys.or_else(|| named(SYSFS_VARIABLE).map(PathBuf::from)) {
+            roots.sys = sys;
+        }
+        if let Some(proc) = named(PROCFS_VARIABLE) {
+            roots.proc = proc.into();
+        }
+        roots
+    }
+
+    /// Whether any path differs from the real machine's.
+    pub fn is_emulated(&self) -> bool {
+        self.sys != Path::new("/sys") || self.proc != Path::new("/proc")
+    }
+}
 
 /// How long a full reading may wait for the sensors; they usually take less than 1 ms.
 const PATIENCE: Duration = Duration::from_millis(5);

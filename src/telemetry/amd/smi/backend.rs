@@ -140,15 +140,7 @@ impl ToolBackend {
                 device: device.index,
                 used_bytes,
                 processes: self.gpu_processes(gpu, device.total_bytes),
-                power_mw: gpu.power_mw,
-                temperature_c: gpu.edge_c,
-                hotspot_temp_c: gpu.hotspot_c,
-                memory_temp_c: gpu.memory_c,
-                utilization_pct: gpu.busy_pct,
-                mem_utilization_pct: gpu.memory_busy_pct,
-                clock_gfx_mhz: gpu.gfx_mhz,
-                clock_mem_mhz: gpu.memory_mhz,
-                ..MemorySample::default()
+                ..gpu.gauges.clone()
             });
         }
     }
