@@ -170,7 +170,10 @@ fn expectation(file: &str) -> Option<Expect> {
         "amd-smi-6.2-05.json" => Elsewhere,
         // Metrics.
         "amd-smi-6.1.0-01.json" => Amd(vec![GpuReport {
-            power_mw: Some(10_000),
+            gauges: MemorySample {
+                power_mw: Some(10_000),
+                ..MemorySample::default()
+            },
             ..gpu(0)
         }]),
         "amd-smi-26.x-06.json" => Amd(vec![memory(0, 2531, 196_288)]),
@@ -257,7 +260,10 @@ fn expectation(file: &str) -> Option<Expect> {
         "rocm-smi-6.0.2-02.json" => Rocm(vec![navi22(500, 1_572_757_504)], None),
         "rocm-smi-6.1.2-01.json" => Rocm(
             vec![GpuReport {
-                power_mw: Some(6000),
+                gauges: MemorySample {
+                    power_mw: Some(6000),
+                    ..navi22(0, 0).gauges
+                },
                 ..navi22(0, 1_572_745_216)
             }],
             None,
