@@ -4,6 +4,7 @@ pub mod processes;
 
 use crate::capture::{HostFacts, HostState};
 use std::fs;
+use std::path::Path;
 
 /// Facts of this host. Docker's part is filled in by the caller that asks Docker.
 pub fn read_facts() -> HostFacts {
@@ -39,7 +40,7 @@ fn distribution_in(release: &str) -> Vec<String> {
 
 /// Physical memory, bytes.
 pub fn memory_bytes() -> Option<u64> {
-    meminfo_field("MemTotal:")
+    field_of(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
 }
 
 /// Memory of this host as the kernel reports it now; `None` where it does not.
@@ -66,10 +67,6 @@ fn state_in(meminfo: &str, pressure: &str) -> Option<HostState> {
     })
 }
 
-fn meminfo_field(name: &str) -> Option<u64> {
-    field_of(&fs::read_to_string("/proc/meminfo").ok()?, name)
-}
-
 /// A figure of `/proc/meminfo`, bytes.
 fn field_of(meminfo: &str, name: &str) -> Option<u64> {
     let line = meminfo.lines().find(|l| l.starts_with(name))?;
@@ -83,11 +80,16 @@ pub fn load_average() -> Option<f64> {
     text.split_ascii_whitespace().next()?.parse().ok()
 }
 
+/// The trimmed text of a small file; `None` when it is missing or empty.
+pub fn text_in(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
 /// Id of this boot.
 pub fn boot_id() -> Option<String> {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .ok()
-        .map(|s| s.trim().to_owned())
+    text_in(Path::new("/proc/sys/kernel/random/boot_id"))
 }
 
 /// Limit of open files of this process; `None`: unlimited.

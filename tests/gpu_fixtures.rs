@@ -6,8 +6,9 @@
 
 use crate::common::recordings;
 use crate::common::skip;
-use plimsoll::telemetry::amd::hwmon::SensorFiles;
+use plimsoll::capture::MemorySample;
 use plimsoll::telemetry::amd::kfd::{KfdNode, nodes_of};
+use plimsoll::telemetry::amd::sensors::SensorFiles;
 use plimsoll::telemetry::amd::smi::reports::{RocmReport, parse_amd_smi, parse_rocm_smi};
 use plimsoll::telemetry::amd::smi::shapes::{Bare, parse_bytes};
 use plimsoll::telemetry::amd::smi::{GpuReport, ToolProcess};
@@ -60,14 +61,18 @@ fn memory(number: u32, used: u64, total: u64) -> GpuReport {
 /// Watts, °C of the hottest spot and the memory, percent busy, MHz, percent of memory traffic, MHz.
 fn monitor(number: u32, figures: [u32; 7]) -> GpuReport {
     let [watts, hotspot, memory, busy, gfx, traffic, memory_mhz] = figures;
-    GpuReport {
+    let gauges = MemorySample {
         power_mw: Some(watts * 1000),
-        hotspot_c: Some(hotspot),
-        memory_c: Some(memory),
-        busy_pct: Some(busy),
-        gfx_mhz: Some(gfx),
-        memory_busy_pct: Some(traffic),
-        memory_mhz: Some(memory_mhz),
+        hotspot_temp_c: Some(hotspot),
+        memory_temp_c: Some(memory),
+        utilization_pct: Some(busy),
+        clock_gfx_mhz: Some(gfx),
+        mem_utilization_pct: Some(traffic),
+        clock_mem_mhz: Some(memory_mhz),
+        ..MemorySample::default()
+    };
+    GpuReport {
+        gauges,
         ..gpu(number)
     }
 }
@@ -80,8 +85,11 @@ fn shape_metric(number: u32) -> GpuReport {
         (284, 38, 30)
     };
     GpuReport {
-        hotspot_c: Some(hotspot),
-        memory_c: Some(memory_c),
+        gauges: MemorySample {
+            hotspot_temp_c: Some(hotspot),
+            memory_temp_c: Some(memory_c),
+            ..MemorySample::default()
+        },
         ..memory(number, used, 196_592)
     }
 }
@@ -108,8 +116,11 @@ fn mi100(number: u32, bdf: &str, watts: u32, temperatures: [u32; 3]) -> GpuRepor
         name: Some("Arcturus GL-XL [Instinct MI100]".into()),
         vram_total_bytes: Some(34_342_961_152),
         vram_used_bytes: Some(6_782_976),
-        edge_c: Some(edge),
-        ..monitor(number, [watts, hotspot, memory, 0, 300, 0, 1200])
+        gauges: MemorySample {
+            temperature_c: Some(edge),
+            ..monitor(number, [watts, hotspot, memory, 0, 300, 0, 1200]).gauges
+        },
+        ..gpu(number)
     }
 }
 
@@ -119,9 +130,12 @@ fn navi22(gfx_mhz: u32, used: u64) -> GpuReport {
         name: Some("Navi 22 [Radeon RX 6700/6700 XT / 6800M]".into()),
         vram_total_bytes: Some(12_868_124_672),
         vram_used_bytes: Some(used),
-        power_mw: None,
-        edge_c: Some(45),
-        ..monitor(0, [0, 47, 46, 0, gfx_mhz, 0, 96])
+        gauges: MemorySample {
+            power_mw: None,
+            temperature_c: Some(45),
+            ..monitor(0, [0, 47, 46, 0, gfx_mhz, 0, 96]).gauges
+        },
+        ..gpu(0)
     }
 }
 
@@ -156,7 +170,10 @@ fn expectation(file: &str) -> Option<Expect> {
         "amd-smi-6.2-05.json" => Elsewhere,
         // Metrics.
         "amd-smi-6.1.0-01.json" => Amd(vec![GpuReport {
-            power_mw: Some(10_000),
+            gauges: MemorySample {
+                power_mw: Some(10_000),
+                ..MemorySample::default()
+            },
             ..gpu(0)
         }]),
         "amd-smi-26.x-06.json" => Amd(vec![memory(0, 2531, 196_288)]),
@@ -205,7 +222,10 @@ fn expectation(file: &str) -> Option<Expect> {
         "amdgpu_top-docs-01.json" | "amdgpu_top-docs-02.json" => Nothing,
         "rocm-smi-1.4.1-01.json" => {
             let idle = |number| GpuReport {
-                memory_busy_pct: Some(0),
+                gauges: MemorySample {
+                    mem_utilization_pct: Some(0),
+                    ..MemorySample::default()
+                },
                 ..gpu(number)
             };
             Rocm(vec![idle(0), idle(1)], None)
@@ -217,8 +237,11 @@ fn expectation(file: &str) -> Option<Expect> {
                 name: Some("Radeon Instinct MI50 32GB".into()),
                 vram_total_bytes: Some(34_342_961_152),
                 vram_used_bytes: Some(10_850_304),
-                edge_c: Some(36),
-                ..monitor(0, [26, 38, 35, 0, 1725, 0, 1000])
+                gauges: MemorySample {
+                    temperature_c: Some(36),
+                    ..monitor(0, [26, 38, 35, 0, 1725, 0, 1000]).gauges
+                },
+                ..gpu(0)
             }],
             None,
         ),
@@ -237,7 +260,10 @@ fn expectation(file: &str) -> Option<Expect> {
         "rocm-smi-6.0.2-02.json" => Rocm(vec![navi22(500, 1_572_757_504)], None),
         "rocm-smi-6.1.2-01.json" => Rocm(
             vec![GpuReport {
-                power_mw: Some(6000),
+                gauges: MemorySample {
+                    power_mw: Some(6000),
+                    ..navi22(0, 0).gauges
+                },
                 ..navi22(0, 1_572_745_216)
             }],
             None,

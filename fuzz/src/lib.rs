@@ -2,7 +2,7 @@
 //! an archive, a document, a text with a secret in it.
 
 use plimsoll::capture::{Capture, Probe};
-use plimsoll::container::archive::{Archive, first_file};
+use plimsoll::container::copy::{Archive, first_file};
 use plimsoll::engine::lines::parse_reader;
 use plimsoll::engine::log::auto::AutoParser;
 use plimsoll::engine::log::unwrap::Unwrapped;

@@ -1,13 +1,12 @@
 //! The document of `clean --json`: every verdict, with the facts that it was made of.
 
 use super::apply::ActOutcome;
-use super::facts::{ContainerLook, DeviceLook, ProcessLook, Survey};
+use super::facts::{ContainerLook, DeviceLook, ProcessLook, Survey, total_bytes};
 use super::scope::is_of;
 use super::verdict::{CleanRequest, CleanVerdict, VerdictSubject, named_ids};
 use crate::container::written::quoted;
 use crate::profile::MemoryGauge;
 use serde::Serialize;
-use std::collections::BTreeMap;
 
 /// Version of the document; it grows by keys, and changes its number when one changes its meaning.
 pub const VERSION: u32 = 1;
@@ -102,11 +101,9 @@ impl Evidence<'_> {
     /// GPU memory that the verdict is about, bytes over all devices: what a container or a process
     /// holds, and on a device the bytes that no listed process holds.
     pub fn gpu_bytes(self) -> Option<u64> {
-        let sum =
-            |held: &BTreeMap<String, u64>| held.values().fold(0, |a: u64, b| a.saturating_add(*b));
         match self {
-            Evidence::Container(c) => c.gpu_bytes.as_ref().map(sum),
-            Evidence::Process(p) => (!p.gpu_bytes.is_empty()).then(|| sum(&p.gpu_bytes)),
+            Evidence::Container(c) => c.gpu_bytes.as_ref().map(total_bytes),
+            Evidence::Process(p) => (!p.gpu_bytes.is_empty()).then(|| total_bytes(&p.gpu_bytes)),
             Evidence::Device(d) => d.unlisted_bytes,
         }
     }

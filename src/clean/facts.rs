@@ -71,6 +71,19 @@ pub struct ContainerLook {
     pub activity: Activity,
 }
 
+/// The whole memory held on GPUs, bytes.
+pub fn total_bytes(gpu_bytes: &BTreeMap<String, u64>) -> u64 {
+    (gpu_bytes.values()).fold(0, |sum, bytes| sum.saturating_add(*bytes))
+}
+
+/// Adds what something more holds on each GPU, bytes.
+pub fn add_held(sum: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
+    for (device, bytes) in more {
+        let held = sum.entry(device.clone()).or_default();
+        *held = held.saturating_add(*bytes);
+    }
+}
+
 /// How the engine in a container is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

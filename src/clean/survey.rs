@@ -6,7 +6,7 @@ mod containers;
 mod devices;
 mod processes;
 
-use super::facts::{ContainerLook, EngineHealth, ProcessLook, RunMark, Survey};
+use super::facts::{ContainerLook, EngineHealth, ProcessLook, RunMark, Survey, add_held};
 use super::history::ObservedContainer;
 use super::never::ruler_of_cgroup;
 use crate::container::Runtime;
@@ -118,7 +118,7 @@ impl Surveyor {
             .read_gpus(options.readings.max(1), options.pause)
             .await;
         blind.append(&mut reading.blind);
-        let known: BTreeSet<String> = listed.iter().map(|m| m.facts.id.clone()).collect();
+        let known: BTreeSet<String> = listed.iter().map(|m| m.found.facts.id.clone()).collect();
 
         let mut stuck = std::mem::take(&mut self.stuck);
         let mut eyes = ProcessLooker::new(&known, &records, &reading, &mut stuck);
@@ -137,7 +137,12 @@ impl Surveyor {
             let health = healths.get(&look.id).filter(|_| one.is_running());
             look.health = health.copied().unwrap_or_default();
             look.gpu_bytes = gpu_bytes_of(look, &reading);
-            let init = one.facts.state.pid.filter(|_| look.processes.is_some());
+            let init = one
+                .found
+                .facts
+                .state
+                .pid
+                .filter(|_| look.processes.is_some());
             let sharers = init.map(|pid| eyes.namespace_sharers(pid, &look.id, &containers));
             let shared = containers::namespace_sharers(&containers, &look.id).into_iter();
             let shared: BTreeSet<String> = shared.chain(sharers.into_iter().flatten()).collect();
@@ -153,7 +158,7 @@ impl Surveyor {
         let is_frozen = |m: &&ContainerDetails| {
             looks
                 .iter()
-                .any(|l| l.id == m.facts.id && l.freezer.is_some())
+                .any(|l| l.id == m.found.facts.id && l.freezer.is_some())
         };
         let unseen = containers::unanswered_names(containers.iter().filter(|m| !is_frozen(m)));
         let survey = Survey {
@@ -190,7 +195,12 @@ impl Surveyor {
     ) -> ContainerLook {
         let mut look = container.docker_look(now_ns, self.runtime.is_remote());
         let local = !self.runtime.is_remote();
-        let init = container.facts.state.pid.filter(|_| container.inspected);
+        let init = container
+            .found
+            .facts
+            .state
+            .pid
+            .filter(|_| container.inspected);
         let mut found = init
             .filter(|_| local)
             .and_then(|init| processes::of_container(init, &look.id, zombies));
@@ -202,7 +212,7 @@ impl Surveyor {
             // Docker reports nothing, but the processes can be seen.
             found = Some(processes::in_cgroups_of(&BTreeSet::from([look.id.clone()])));
             look.owner = if look.ours {
-                owner_of(&container.facts)
+                owner_of(&container.found.facts)
             } else {
                 Owner::Unknown
             };
@@ -212,7 +222,7 @@ impl Surveyor {
             let ruler = ruler_of_cgroup(&process.cgroups).map(str::to_owned);
             look.ruled_by = look.ruled_by.or(ruler);
         }
-        let redactor = container.secrets.redactor();
+        let redactor = container.found.secrets.redactor();
         let shown = |mut process: HostProcess| {
             process.command = redactor.redact_text(&process.command).into_owned();
             eyes.look_at_process(process)
@@ -220,12 +230,12 @@ impl Surveyor {
         // In one that does not run there is none.
         let found = found.or_else(|| (container.inspected && init.is_none()).then(Vec::new));
         look.processes = found.map(|all| all.into_iter().map(shown).collect());
-        without_own_marks(&mut look, &own_runs(&container.facts));
+        without_own_marks(&mut look, &own_runs(&container.found.facts));
         let has_us = |p: &ProcessLook| p.pid == std::process::id();
         look.this_one = self.own.contains(&look.id) || look.processes.iter().flatten().any(has_us);
         let target = MeasuredContainer {
             init_pid: init.or(any),
-            ..MeasuredContainer::of_container(&container.facts)
+            ..MeasuredContainer::of_container(&container.found.facts)
         };
         let cgroup = telemetry::cgroup_directory(&target);
         look.locked = store::is_locked(&look.id, cgroup.as_deref());
@@ -243,7 +253,7 @@ impl Surveyor {
         blind: &mut Vec<String>,
     ) -> (Vec<ContainerDetails>, Vec<ContainerLook>) {
         let hidden = |container: &ContainerDetails, look: &ContainerLook| {
-            let has_pid = container.inspected && container.facts.state.pid.is_some();
+            let has_pid = container.inspected && container.found.facts.state.pid.is_some();
             has_pid && look.processes.is_none() && !self.runtime.is_remote()
         };
         let mut here = (Vec::new(), Vec::new());
@@ -252,7 +262,7 @@ impl Surveyor {
                 match self.runtime.inspect_container(&look.id).await {
                     Ok(None) => continue,
                     Ok(Some(now)) if now.facts.state.status == "removing" => continue,
-                    Ok(Some(now)) if now.facts.state.pid != container.facts.state.pid => {
+                    Ok(Some(now)) if now.facts.state.pid != container.found.facts.state.pid => {
                         container = container.inspected_again(now);
                         let again = || self.look_at_container(&container, now_ns, &[], eyes);
                         look = tokio::task::block_in_place(again);
@@ -281,7 +291,7 @@ impl Surveyor {
         let (runtime, starting) = (&self.runtime, self.options.starting);
         let states = futures::stream::iter(containers.iter().filter(|m| m.is_running()))
             .map(|m| async move {
-                let life = (m.facts.id.clone(), m.facts.state.started_ns);
+                let life = (m.found.facts.id.clone(), m.found.facts.state.started_ns);
                 (
                     life,
                     asking::engine_health(runtime, m, now_ns, starting).await,
@@ -401,10 +411,7 @@ fn gpu_bytes_of(look: &ContainerLook, reading: &GpuReading) -> Option<BTreeMap<S
         if on.unreported {
             return None;
         }
-        for (device, bytes) in &on.bytes {
-            let held = sum.entry(device.clone()).or_default();
-            *held = held.saturating_add(*bytes);
-        }
+        add_held(&mut sum, &on.bytes);
     }
     Some(sum)
 }

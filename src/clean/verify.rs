@@ -1,7 +1,7 @@
 //! What is left after an end: processes and GPU memory, and their owners.
 
 use super::apply::{ActOutcome, ActResult, process_identity};
-use super::facts::{ContainerLook, ProcessLook, Survey};
+use super::facts::{ContainerLook, ProcessLook, Survey, add_held};
 use super::memory::{DeviceLevel, HeldDevice, MemoryGate, TOLERANCE};
 use super::verdict::{CleanAct, VerdictSubject};
 use crate::capture::{ContainerFacts, ProcessMemory};
@@ -97,13 +97,11 @@ impl VerifyTarget {
                     let mark = p.mark.as_ref();
                     mark.is_some_and(|m| m.owner == Owner::Dead)
                 };
-                let mut bytes: BTreeMap<String, u64> = BTreeMap::new();
+                let mut bytes = BTreeMap::new();
                 let mut ids = BTreeSet::new();
                 for process in processes.filter(dead) {
                     ids.extend(process_identity(process));
-                    for (device, held) in &process.gpu_bytes {
-                        *bytes.entry(device.clone()).or_default() += held;
-                    }
+                    add_held(&mut bytes, &process.gpu_bytes);
                 }
                 (None, ids, Some(bytes))
             }

@@ -55,13 +55,11 @@ async fn ask_one(
     let reply = runtime
         .get_inside(&door.facts, door.port, path, door.key.as_deref())
         .await;
+    let probe = reply.into_probe(path, clock.now());
     Probe {
-        at_ns: clock.now(),
-        path: path.to_owned(),
-        route: reply.route,
-        status: reply.status,
-        body: redactor.redact_text(&reply.body).into_owned(),
-        error: reply.error.map(|e| redactor.redact_text(&e).into_owned()),
+        body: redactor.redact_text(&probe.body).into_owned(),
+        error: (probe.error.as_ref()).map(|e| redactor.redact_text(e).into_owned()),
+        ..probe
     }
 }
 

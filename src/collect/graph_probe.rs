@@ -8,6 +8,7 @@ use crate::compare::graph_report::{ArmOutcome, HostMemory, ProbeError, ProbeResu
 use crate::container::Runtime;
 use crate::container::exec::ExecRequest;
 use crate::container::inspect::InspectedContainer;
+use crate::container::leftovers::run_folder;
 use crate::engine::cuda_graphs::GraphCounter;
 use crate::error::Failure;
 use crate::redact::KeyBlock;
@@ -86,121 +87,109 @@ pub async fn probe_graphs(
     stop: &StopSignal,
 ) -> Result<Probed, Failure> {
     let id = &found.facts.id;
-    let folder = format!("/tmp/plimsoll-{}", job.run_id);
+    let folder = run_folder(&job.run_id);
     runtime.make_dir(id, &folder).await?;
     let run = async {
         let script = format!("{folder}/{SCRIPT_NAME}");
         runtime
             .write_file(id, &script, SCRIPT.as_bytes(), false)
             .await?;
-        in_folder(runtime, found, job, memory, clock, stop, &folder).await
+        let redactor = found.secrets.redactor();
+        let host = memory
+            .map(|backend| MemoryWatch::start(backend, clock, job.interval))
+            .transpose()?;
+        let request = ExecRequest {
+            argv: job.argv(&folder),
+            env: BTreeMap::from([
+                // The lines about graphs have this level.
+                ("TLLM_LOG_LEVEL".to_owned(), "info".to_owned()),
+                // Keeps the engine in the probe's own process, where its structures can be read.
+                ("TLLM_WORKER_USE_SINGLE_PROCESS".to_owned(), "1".to_owned()),
+                ("PYTHONUNBUFFERED".to_owned(), "1".to_owned()),
+                ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
+            ]),
+            run_id: job.run_id.clone(),
+            deadline: Some(job.deadline),
+            ..Default::default()
+        };
+        let mut graphs = GraphCounter::default();
+        let mut output = String::new();
+        let mut last_words = None;
+        let mut key = KeyBlock::default();
+        let mut marks: BTreeMap<String, i64> = BTreeMap::new();
+        let sink = |stream, line: String| {
+            if let Some(mark) = line.trim().strip_prefix(MARK) {
+                marks.insert(mark.to_owned(), clock.now());
+                if let Some(watch) = &host {
+                    watch.sampler.handle().mark_edge();
+                }
+            }
+            graphs.line(&line);
+            let line = key.filter_line(&line, redactor.redact_text(&line));
+            if stream == Stream::Stderr && !line.trim().is_empty() {
+                last_words = Some(line.trim().chars().take(500).collect::<String>());
+            }
+            if output.len() + line.len() < OUTPUT_LIMIT {
+                output.push_str(&line);
+                output.push('\n');
+            }
+        };
+        let result = runtime
+            .run_exec(&found.facts.id, request, stop.token(), sink)
+            .await;
+        let host = host.and_then(|watch| watch.end(&marks));
+        let end = result?.end;
+        if end == ExecEnd::Deadline {
+            stop.stop_because(RunEnd::Deadline);
+            return Err(Failure::run(format!(
+                "TensorRT-LLM did not come up within {} s",
+                job.deadline.as_secs()
+            ))
+            .hint("give it longer with --timeout"));
+        }
+        if end == ExecEnd::Cancelled {
+            return Err(stop.stop_failure());
+        }
+        if let ExecEnd::NotFound(message) = &end {
+            return Err(Failure::environment(format!(
+                "there is no `python3` in the image `{}`: {message}",
+                found.facts.image
+            ))
+            .hint("name a container of a TensorRT-LLM image"));
+        }
+        let path = format!("{folder}/result.json");
+        let written = match end {
+            ExecEnd::ContainerGone => None,
+            _ => {
+                runtime
+                    .read_file(&found.facts.id, &path, RESULT_LIMIT)
+                    .await?
+            }
+        };
+        let mut probe = written
+            .and_then(|bytes| {
+                let text = redactor
+                    .redact_text(&String::from_utf8_lossy(&bytes))
+                    .into_owned();
+                serde_json::from_str::<ProbeResult>(&text).ok()
+            })
+            .unwrap_or_default();
+        if probe.memory_after.is_none() && probe.error.is_none() {
+            probe.error = Some(unwritten(&end, last_words));
+        }
+        Ok(Probed {
+            outcome: ArmOutcome {
+                max_concurrency: job.max_concurrency,
+                probe,
+                log: graphs.finish(u64::from(job.max_draft_len)),
+                host,
+            },
+            output,
+        })
     };
     let probed = run.await;
     runtime.remove_dir(id, &folder).await;
     probed
-}
-
-async fn in_folder(
-    runtime: &Runtime,
-    found: &InspectedContainer,
-    job: &ProbeJob,
-    memory: Option<Box<dyn MemoryBackend>>,
-    clock: &Clock,
-    stop: &StopSignal,
-    folder: &str,
-) -> Result<Probed, Failure> {
-    let redactor = found.secrets.redactor();
-    let host = memory
-        .map(|backend| MemoryWatch::start(backend, clock, job.interval))
-        .transpose()?;
-    let request = ExecRequest {
-        argv: job.argv(folder),
-        env: BTreeMap::from([
-            // The lines about graphs have this level.
-            ("TLLM_LOG_LEVEL".to_owned(), "info".to_owned()),
-            // Keeps the engine in the probe's own process, where its structures can be read.
-            ("TLLM_WORKER_USE_SINGLE_PROCESS".to_owned(), "1".to_owned()),
-            ("PYTHONUNBUFFERED".to_owned(), "1".to_owned()),
-            ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
-        ]),
-        run_id: job.run_id.clone(),
-        deadline: Some(job.deadline),
-        ..Default::default()
-    };
-    let mut graphs = GraphCounter::default();
-    let mut output = String::new();
-    let mut last_words = None;
-    let mut key = KeyBlock::default();
-    let mut marks: BTreeMap<String, i64> = BTreeMap::new();
-    let sink = |stream, line: String| {
-        if let Some(mark) = line.trim().strip_prefix(MARK) {
-            marks.insert(mark.to_owned(), clock.now());
-            if let Some(watch) = &host {
-                watch.sampler.handle().mark_edge();
-            }
-        }
-        graphs.line(&line);
-        let line = key.filter_line(&line, redactor.redact_text(&line));
-        if stream == Stream::Stderr && !line.trim().is_empty() {
-            last_words = Some(line.trim().chars().take(500).collect::<String>());
-        }
-        if output.len() + line.len() < OUTPUT_LIMIT {
-            output.push_str(&line);
-            output.push('\n');
-        }
-    };
-    let result = runtime
-        .run_exec(&found.facts.id, request, stop.token(), sink)
-        .await;
-    let host = host.and_then(|watch| watch.end(&marks));
-    let end = result?.end;
-    if end == ExecEnd::Deadline {
-        stop.stop_because(RunEnd::Deadline);
-        return Err(Failure::run(format!(
-            "TensorRT-LLM did not come up within {} s",
-            job.deadline.as_secs()
-        ))
-        .hint("give it longer with --timeout"));
-    }
-    if end == ExecEnd::Cancelled {
-        return Err(stop.stop_failure());
-    }
-    if let ExecEnd::NotFound(message) = &end {
-        return Err(Failure::environment(format!(
-            "there is no `python3` in the image `{}`: {message}",
-            found.facts.image
-        ))
-        .hint("name a container of a TensorRT-LLM image"));
-    }
-    let path = format!("{folder}/result.json");
-    let written = match end {
-        ExecEnd::ContainerGone => None,
-        _ => {
-            runtime
-                .read_file(&found.facts.id, &path, RESULT_LIMIT)
-                .await?
-        }
-    };
-    let mut probe = written
-        .and_then(|bytes| {
-            let text = redactor
-                .redact_text(&String::from_utf8_lossy(&bytes))
-                .into_owned();
-            serde_json::from_str::<ProbeResult>(&text).ok()
-        })
-        .unwrap_or_default();
-    if probe.memory_after.is_none() && probe.error.is_none() {
-        probe.error = Some(unwritten(&end, last_words));
-    }
-    Ok(Probed {
-        outcome: ArmOutcome {
-            max_concurrency: job.max_concurrency,
-            probe,
-            log: graphs.finish(u64::from(job.max_draft_len)),
-            host,
-        },
-        output,
-    })
 }
 
 /// Why the probe wrote no result.

@@ -4,7 +4,6 @@
 mod attach;
 mod bench;
 mod builtin;
-mod conclude;
 mod ending;
 mod endpoints;
 mod finish;
@@ -13,21 +12,17 @@ mod graph_probe;
 mod kept;
 mod launching;
 mod model_files;
-mod pulling;
 mod recorder;
 mod session;
 mod setup;
 mod shared;
 mod stop;
-mod target;
-mod turn;
 mod waiting;
 
-pub use attach::{AttachedEngine, lock_container};
-pub use conclude::{Concluded, derive_and_store};
+pub use attach::{AttachedEngine, EngineTarget, lock_container};
 pub use ending::{explain_end, find_running};
 pub use endpoints::EngineEndpoint;
-pub use finish::LoadedCapture;
+pub use finish::{Concluded, LoadedCapture, derive_and_store};
 pub use follow::{Deadline, HISTORY_BYTES};
 pub use graph_probe::{ProbeJob, Probed, probe_graphs};
 pub use kept::{KeptBench, KeptRun};
@@ -40,16 +35,14 @@ pub use session::{
 };
 pub use setup::{BenchSetup, describe_setup};
 pub use shared::{ServerLog, SharedRun, Startup};
-pub use stop::{StopSignal, unless_stopped};
-pub use target::EngineTarget;
-pub use turn::Turn;
+pub use stop::{StopSignal, Turn, unless_stopped};
 
 use crate::capture::{AtNs, EngineGauges, ExecOutcome, Mode, Phase, Probe, RunEnd, SharedStart};
 use crate::container::Runtime;
 use crate::engine::PlanError;
 use crate::error::Failure;
 use crate::progress::{Progress, Stage};
-use crate::telemetry::{self, MeasuredContainer, SamplerHandle};
+use crate::telemetry::{self, MeasuredContainer};
 use bench::Bench;
 use finish::Sampling;
 pub use model_files::ModelFiles;
@@ -57,7 +50,6 @@ use recorder::Recorder;
 use setup::inspect_setup;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 use waiting::{LastAnswer, answer_words, report_waiting};
 
 /// Facts about the engine, gathered before anything runs.
@@ -104,29 +96,17 @@ impl RunningCapture {
     /// The part of a capture that involves the engine. The remaining work needs no engine, so
     /// another run on it may begin.
     pub async fn run_load(self, setup: Option<Setup>) -> LoadedCapture {
-        let RunningCapture {
-            plan,
-            recorder,
-            stop,
-            sampler,
-            drain,
-            devices,
-            gauge_interval,
-        } = self;
-        let runtime = &plan.attached.runtime;
-
-        // Each ends with `background`, which outlives `stop`: the last lines and the last events
-        // belong to the capture.
-        let background = CancellationToken::new();
+        let (plan, recorder, stop) = (&self.plan, &self.recorder, &self.stop);
+        let background = &self.background;
         let log = tokio::spawn(follow::follow_log(
             plan.clone(),
-            Arc::clone(&recorder),
+            Arc::clone(recorder),
             background.clone(),
         ));
         let container_events = follow::follow_events(
-            runtime.clone(),
+            plan.attached.runtime.clone(),
             plan.facts().id.clone(),
-            Arc::clone(&recorder),
+            Arc::clone(recorder),
             stop.clone(),
             background.clone(),
         );
@@ -134,49 +114,41 @@ impl RunningCapture {
             &MeasuredContainer::of_container(plan.facts()),
             plan.attached.mode == Mode::Started,
         );
-        let kills = follow::oom_kills(watch, Arc::clone(&recorder), background.clone());
+        let kills = follow::oom_kills(watch, Arc::clone(recorder), background.clone());
         let events = tokio::spawn(async move { tokio::join!(container_events, kills) });
-        let run = CaptureRun {
-            plan: &plan,
-            recorder: &recorder,
-            stop: &stop,
-            sampler: sampler.handle(),
-            background: background.clone(),
-            gauge_interval,
-        };
         if let Some(kept) = &plan.kept {
             // The kept client exists before the load, and is not the engine.
-            sampler.handle().set_bench_client(kept.pid());
+            self.sampler.handle().set_bench_client(kept.pid());
         }
         let mut observations = RunObservations {
             shared_start: (plan.shared.startup.as_ref())
-                .map(|startup| startup.recall_start(&recorder)),
+                .map(|startup| startup.recall_start(recorder)),
             ..RunObservations::default()
         };
         let server = plan.shared.server.clone();
         let watch = server.map(|server| tokio::spawn(server.watch_end(stop.clone())));
-        let failure = run.through(setup, &mut observations).await.err();
+        let failure = self.through(setup, &mut observations).await.err();
         watch.inspect(tokio::task::JoinHandle::abort);
         if failure.is_some() || stop.stop_reason().is_some() {
-            run.recorder.report_progress(Progress::StageFailed);
+            recorder.report_progress(Progress::StageFailed);
         }
         if let Some(failure) = &failure {
             stop.stop_because(RunEnd::Failed(failure.describe_with_cause()));
         }
         recorder.mark_phase(Phase::Cooldown, None);
         if let Some(turn) = &plan.turn {
-            turn.stay(&stop).await;
+            turn.stay(stop).await;
         }
         let over_at = tokio::time::Instant::now();
         let mut loaded = LoadedCapture {
-            plan,
-            recorder,
-            stop,
-            sampler: Sampling::Running(sampler, drain),
-            background,
+            plan: self.plan,
+            recorder: self.recorder,
+            stop: self.stop,
+            sampler: Sampling::Running(self.sampler, self.drain),
+            background: self.background,
             log,
             events,
-            devices,
+            devices: self.devices,
             observations,
             over_at,
             ended: None,
@@ -200,16 +172,6 @@ struct RunObservations {
     shared_start: Option<SharedStart>,
 }
 
-/// A run from the first reading to the end of the load.
-struct CaptureRun<'a> {
-    plan: &'a CapturePlan,
-    recorder: &'a Arc<Recorder>,
-    stop: &'a StopSignal,
-    sampler: SamplerHandle,
-    background: CancellationToken,
-    gauge_interval: Duration,
-}
-
 /// Longest time between the creation of a container of ours and the start of its capture's clock, ns.
 const LONGEST_LAUNCH_NS: AtNs = 120_000_000_000;
 
@@ -223,13 +185,14 @@ fn bounded_creation(reported: AtNs) -> AtNs {
     }
 }
 
-impl CaptureRun<'_> {
+impl RunningCapture {
+    /// From the first reading to the end of the load.
     async fn through(
         &self,
         setup: Option<Setup>,
         observations: &mut RunObservations,
     ) -> Result<(), Failure> {
-        let (plan, recorder, stop) = (self.plan, self.recorder, self.stop);
+        let (plan, recorder, stop) = (&self.plan, &self.recorder, &self.stop);
         if let Some(health) = plan.health {
             // The daemon reports a start after the engine's first lines, so the creation time is
             // used: our containers are created to be started.
@@ -245,7 +208,7 @@ impl CaptureRun<'_> {
                 None => recorder.mark_phase(Phase::Start, None),
             }
             self.wait_until_healthy(health).await?;
-            pulling::pull_model(plan, stop, recorder.sink()).await?;
+            model_files::pull_model(plan, stop, recorder.sink()).await?;
             if let Some(turn) = &plan.turn {
                 turn.serve(plan.kind.is_some(), stop).await;
             }
@@ -305,7 +268,7 @@ impl CaptureRun<'_> {
                     setup: bench,
                     recorder,
                     stop,
-                    sampler: &self.sampler,
+                    sampler: &self.sampler.handle(),
                     door: &setup.door,
                     not_before: baseline,
                 };

@@ -1,13 +1,15 @@
 //! The models inside a container: which ones an idle container has, and the small files of one
 //! (architecture, weight index, headers of weight files).
+//!
+//! Has a server that was just started fetch a model that it does not have, where it does not do so itself.
 
-use super::CapturePlan;
-use super::stop::StopSignal;
+use super::{CapturePlan, StopSignal};
 use crate::capture::{ContainerFacts, ExecEnd};
 use crate::container::Runtime;
 use crate::container::exec::ExecRequest;
 use crate::error::Failure;
 use crate::estimate::headers::safetensors;
+use crate::progress::{Progress, Sink};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -228,6 +230,49 @@ fn model_name(path: &str) -> String {
         Some(rest.split_once('/')?.0.replacen("--", "/", 1)).filter(|_| is_default)
     });
     id.unwrap_or_else(|| path.to_owned())
+}
+
+/// Fetches the model that is asked for.
+///
+/// # Errors
+/// It cannot be fetched, or the run is stopped.
+pub(super) async fn pull_model(
+    plan: &CapturePlan,
+    stop: &StopSignal,
+    progress: &Sink,
+) -> Result<(), Failure> {
+    let commands = plan.attached.engine.pull_commands;
+    let (Some([show, pull]), Some(model)) = (commands, plan.request.model.as_deref()) else {
+        return Ok(());
+    };
+    let mut last = String::new();
+    for (argv, fetches) in [(show, false), (pull, true)] {
+        if fetches {
+            progress(Progress::Note(format!("pulling the model {model}")));
+        }
+        let words = argv.iter().chain([&model]).map(|word| (*word).to_owned());
+        let request = ExecRequest {
+            run_id: plan.run_id.clone(),
+            ..ExecRequest::for_command(words.collect())
+        };
+        let sink = |_, line: String| {
+            if !line.trim().is_empty() {
+                last = line;
+            }
+        };
+        let ran = plan.run_exec(request, None, stop.token(), sink).await?;
+        match ran.ended.end {
+            ExecEnd::Exited(0) => return Ok(()),
+            ExecEnd::Cancelled => return Err(stop.stop_failure()),
+            _ => {}
+        }
+    }
+    let redactor = plan.attached.found.secrets.redactor();
+    let why = redactor.redact_text(last.trim()).into_owned();
+    Err(
+        Failure::run(format!("the model `{model}` cannot be pulled: {why}"))
+            .hint("is its name right, and does the container reach the network?"),
+    )
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! profile. Every measuring command uses it.
 
 use super::attach::AttachedEngine;
-use super::conclude::{Concluded, derive_and_store};
 use super::ending::has_ended;
+use super::finish::{Concluded, derive_and_store};
 use super::follow::Deadline;
 use super::recorder::Recorder;
 use super::setup::inspect_setup;
@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio_util::sync::CancellationToken;
 
 /// How long sampling continues after the load, to see memory fall and collect the last lines.
 pub const COOLDOWN: Duration = Duration::from_secs(1);
@@ -262,6 +263,7 @@ impl CaptureSession {
             drain,
             devices,
             gauge_interval: endpoints::GAUGE_INTERVAL,
+            background: CancellationToken::new(),
         })
     }
 }
@@ -275,6 +277,8 @@ pub struct RunningCapture {
     pub(super) drain: std::thread::JoinHandle<()>,
     pub(super) devices: Vec<DeviceFacts>,
     pub(super) gauge_interval: Duration,
+    /// Ends what runs beside the load. It outlives `stop`: the last lines and the last events belong to the capture.
+    pub(super) background: CancellationToken,
 }
 
 impl RunningCapture {

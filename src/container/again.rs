@@ -3,6 +3,7 @@
 
 use super::{Runtime, daemon_answer};
 use crate::sync::lock_data;
+use bollard::Docker;
 use bollard::errors::Error;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -26,14 +27,18 @@ pub(super) struct Away(Mutex<Option<Instant>>);
 
 impl Runtime {
     /// Asks until there is an answer, or an error that will not pass.
-    pub(super) async fn ask_again<T, F>(&self, mut question: impl FnMut() -> F) -> Result<T, Error>
+    pub(super) async fn ask_again<'a, T, F>(
+        &'a self,
+        mut question: impl FnMut(&'a Docker) -> F,
+    ) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
+        let docker = self.daemon()?;
         let began = Instant::now();
         let mut pause = PAUSE.0;
         loop {
-            let asked = timeout(ANSWER, question()).await;
+            let asked = timeout(ANSWER, question(docker)).await;
             let asked = asked.unwrap_or(Err(Error::RequestTimeoutError));
             let error = match asked {
                 Err(e) if is_transient(&e) => e,

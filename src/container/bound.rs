@@ -2,7 +2,7 @@
 
 use super::Runtime;
 use super::exec::ExecRequest;
-use super::request::argv_of;
+use super::exec::argv_of;
 use crate::capture::ExecEnd;
 use crate::error::Failure;
 use crate::sync::lock_data;

@@ -35,7 +35,7 @@ impl Runtime {
     pub async fn open_compile_cache(&self, image: &str) -> Result<Option<String>, Failure> {
         let failed = |e| daemon_failure(format!("cannot make a volume for image `{image}`"), e);
         let found = self
-            .ask_again(|| async { self.daemon()?.inspect_image(image).await })
+            .ask_again(|docker| docker.inspect_image(image))
             .await
             .map_err(failed)?;
         let user = found.config.and_then(|c| c.user).unwrap_or_default();
@@ -55,7 +55,7 @@ impl Runtime {
         };
         // Docker gives an existing volume of this name as it is.
         let volume = self
-            .ask_again(|| async { self.daemon()?.create_volume(request.clone()).await })
+            .ask_again(|docker| docker.create_volume(request.clone()))
             .await
             .map_err(failed)?;
         let is_ours = volume.labels.get(CACHE_LABEL) == Some(&id);
@@ -70,7 +70,7 @@ impl Runtime {
             .filters(&filters)
             .build();
         let listed = self
-            .ask_again(|| async { self.daemon()?.list_volumes(Some(options.clone())).await })
+            .ask_again(|docker| docker.list_volumes(Some(options.clone())))
             .await
             .map_err(failed)?;
         let mut caches = Vec::new();
@@ -84,7 +84,7 @@ impl Runtime {
                 .filters(&filters)
                 .build();
             let containers = self
-                .ask_again(|| async { self.daemon()?.list_containers(Some(options.clone())).await })
+                .ask_again(|docker| docker.list_containers(Some(options.clone())))
                 .await
                 .map_err(failed)?;
             let first_name = |names: Option<Vec<String>>| names?.into_iter().next();

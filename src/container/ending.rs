@@ -1,8 +1,8 @@
 //! Ends an exec's processes: SIGTERM, then SIGKILL, and counts them.
 
+use super::exec::argv_of;
 use super::exec_state::Code;
 use super::processes::Tracker;
-use super::request::argv_of;
 use super::{EXEC_VARIABLE, Runtime};
 use crate::host::processes::ProcessId;
 use bollard::exec::{CreateExecOptions, StartExecResults};

@@ -3,7 +3,7 @@
 
 use super::again::{ANSWER, is_transient};
 use super::frames::Frames;
-use super::missing::is_missing_program;
+use super::frames::is_missing_program;
 use super::processes::HostView;
 use super::{Runtime, daemon_answer, is_not_found};
 use crate::capture::ContainerFacts;
@@ -37,11 +37,8 @@ impl Runtime {
         container: &str,
         options: CreateExecOptions<String>,
     ) -> Result<String, Error> {
-        let create = || async {
-            let docker = self.daemon()?;
-            docker.create_exec(container, options.clone()).await
-        };
-        Ok(self.ask_again(create).await?.id)
+        let created = self.ask_again(|docker| docker.create_exec(container, options.clone()));
+        Ok(created.await?.id)
     }
 
     /// Starts an exec. The daemon refuses to start one that has begun, so repeating is safe; still,
@@ -78,7 +75,7 @@ impl Runtime {
 
     /// Whether a command has begun; `None` if the daemon does not report it.
     async fn has_begun(&self, exec_id: &str) -> Option<bool> {
-        let look = self.ask_again(|| async { self.daemon()?.inspect_exec(exec_id).await });
+        let look = self.ask_again(|docker| docker.inspect_exec(exec_id));
         let state = look.await.ok()?;
         let runs = state.running == Some(true) || state.pid.is_some_and(|pid| pid > 0);
         Some(runs || state.exit_code.is_some())
@@ -116,10 +113,7 @@ impl Runtime {
     /// The exec's host pid, as soon as the daemon reports it.
     pub(super) async fn host_pid(&self, exec_id: &str) -> Option<u32> {
         for _ in 0..40 {
-            match self
-                .ask_again(|| async { self.daemon()?.inspect_exec(exec_id).await })
-                .await
-            {
+            match self.ask_again(|docker| docker.inspect_exec(exec_id)).await {
                 Ok(i) => match i.pid.and_then(|p| u32::try_from(p).ok()).filter(|p| *p > 1) {
                     Some(pid) => return Some(pid),
                     None if i.running == Some(false) && i.exit_code.is_some() => return None,

@@ -74,9 +74,9 @@ impl Runtime {
         }
         let options = options.build();
         let listed = self
-            .ask_again(|| async {
-                let docker = self.daemon()?;
-                known_states(docker.list_containers(Some(options.clone())).await)
+            .ask_again(|docker| {
+                let listed = docker.list_containers(Some(options.clone()));
+                async move { known_states(listed.await) }
             })
             .await
             .map_err(|e| daemon_failure("cannot list the containers", e))?;

@@ -1,9 +1,9 @@
 //! Sends one GET to an engine's endpoint, by any route into the container.
 
 use super::Runtime;
+use super::exec::argv_of;
 use super::exec::{ExecRequest, Input};
-use super::request::argv_of;
-use crate::capture::{ContainerFacts, ExecEnd};
+use crate::capture::{AtNs, ContainerFacts, ExecEnd, Probe};
 use crate::sync::lock_data;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
@@ -98,6 +98,20 @@ pub struct HttpReply {
     pub route: String,
     /// Why there is no response.
     pub error: Option<String>,
+}
+
+impl HttpReply {
+    /// As what a capture keeps of the reply at `path`. Not redacted either.
+    pub fn into_probe(self, path: &str, at_ns: AtNs) -> Probe {
+        Probe {
+            at_ns,
+            path: path.to_owned(),
+            route: self.route,
+            status: self.status,
+            body: self.body,
+            error: self.error,
+        }
+    }
 }
 
 /// A GET to a container's port.
@@ -281,13 +295,8 @@ impl Runtime {
         route: &Route,
         question: Question<'_>,
     ) -> Result<(Option<u16>, String), String> {
-        let Question {
-            facts,
-            port,
-            path,
-            bearer,
-        } = question;
-        let url = format!("http://127.0.0.1:{port}{path}");
+        let (bearer, id) = (question.bearer, &question.facts.id);
+        let url = format!("http://127.0.0.1:{}{}", question.port, question.path);
         let mut request = ExecRequest::default();
         match route {
             Route::Curl => {
@@ -322,7 +331,7 @@ impl Runtime {
             _ => return Err("no route inside".to_owned()),
         }
         let output = self
-            .command_output(&facts.id, request, LONGEST_BODY + 16, PATIENCE * 3)
+            .command_output(id, request, LONGEST_BODY + 16, PATIENCE * 3)
             .await
             .map_err(|f| f.message)?;
         let complaint = output

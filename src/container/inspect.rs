@@ -1,6 +1,10 @@
 //! Docker's facts about a container, without its secrets.
+//!
+//! The processes of a container, as Docker lists them.
+//!
+//! Which environment variables of a container are recorded with their value. A variable can contain
+//! a secret under any name, so only those that explain an engine's memory are.
 
-use super::environment::{NOT_KEPT, is_kept};
 use super::lines::parse_stamp;
 use super::{Runtime, checked_name, daemon_answer, daemon_failure, is_not_found};
 use crate::capture::{ContainerFacts, ContainerState};
@@ -11,6 +15,7 @@ use bollard::models::{
     ContainerInspectResponse, ContainerStateStatusEnum, DeviceRequest, Health, HealthStatusEnum,
     HostConfig, ImageInspect, PortMap,
 };
+use bollard::query_parameters::TopOptionsBuilder;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -87,7 +92,7 @@ impl Runtime {
             return Ok(Some(process.inspect()));
         }
         let id = checked_name(id)?;
-        match self.ask_again(|| self.inspect_once(id)).await {
+        match self.ask_again(|_| self.inspect_once(id)).await {
             Ok(response) => Ok(Some(parse_inspection(response))),
             Err(e) if is_not_found(&e) => Ok(None),
             Err(e) => Err(daemon_failure(
@@ -162,7 +167,7 @@ impl Runtime {
     }
 
     async fn inspect_image(&self, image: &str) -> Result<Option<ImageInspect>, Failure> {
-        let asked = self.ask_again(|| async { self.daemon()?.inspect_image(image).await });
+        let asked = self.ask_again(|docker| docker.inspect_image(image));
         match asked.await {
             Ok(found) => Ok(Some(found)),
             Err(e) if is_not_found(&e) => Ok(None),
@@ -458,6 +463,78 @@ fn host_devices(host: &HostConfig) -> Vec<String> {
     devices
 }
 
+/// For the daemon's answer, which runs a `ps`.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Processes that are looked at.
+const MOST: usize = 4096;
+
+impl Runtime {
+    /// The command of each process of a running container, split at spaces, because Docker does not
+    /// mark where an argument ends. Must not be stored: it can contain secrets. Empty if the daemon
+    /// does not report it.
+    pub async fn process_commands(&self, container: &str) -> Vec<Vec<String>> {
+        if let Some(process) = self.process() {
+            return process.commands();
+        }
+        let (Ok(name), Ok(docker)) = (checked_name(container), self.daemon()) else {
+            return Vec::new();
+        };
+        // Docker runs the host's `ps`. Podman would run the container's, which is often missing;
+        // with its own column names it reads the processes itself.
+        let columns = if self.version().podman {
+            "hpid,args"
+        } else {
+            "-eo pid,args"
+        };
+        let options = TopOptionsBuilder::default().ps_args(columns).build();
+        let asked = docker.top_processes(name, Some(options));
+        let Ok(Ok(answer)) = tokio::time::timeout(PATIENCE, asked).await else {
+            return Vec::new();
+        };
+        let processes = answer.processes.unwrap_or_default();
+        processes
+            .into_iter()
+            .take(MOST)
+            .filter_map(|row| row.into_iter().nth(1))
+            .map(|args| args.split_whitespace().map(str::to_owned).collect())
+            .collect()
+    }
+}
+
+/// Replaces values that are not recorded.
+pub const NOT_KEPT: &str = "[not kept]";
+
+/// Name prefixes of engines, their libraries and their devices.
+const FAMILIES: &str = "AMD_ CUDA_ GGML_ GPU_ HF_ HIP_ HSA_ HUGGINGFACE_ KMP_ LLAMA_ MALLOC_ MKL_ NCCL_ NVIDIA_ \
+    OLLAMA_ OMP_ ONEDNN_ OPENBLAS_ PLIMSOLL_ PYTHON PYTORCH_ REFERENCE_ ROCM_ ROCR_ SGLANG_ \
+    SGL_ TGI_ TLLM_ TORCH TRANSFORMERS_ TRTLLM_ VLLM_";
+
+/// Single names that decide where a model is and how a server is configured.
+const NAMES: &str = "ATTENTION CUDA_GRAPHS CUDA_MEMORY_FRACTION DTYPE HOME HOSTNAME KV_CACHE_DTYPE LANG LC_ALL \
+    LD_LIBRARY_PATH LD_PRELOAD MAX_BATCH_PREFILL_TOKENS MAX_BATCH_SIZE MAX_BATCH_TOTAL_TOKENS \
+    MAX_CONCURRENT_REQUESTS MAX_INPUT_LENGTH MAX_INPUT_TOKENS MAX_MODEL_LEN MAX_TOTAL_TOKENS \
+    MODEL MODEL_ID MODEL_NAME NUM_SHARD PATH PORT PREFILL_CHUNKING PREFIX_CACHING QUANTIZE \
+    RAY_DEDUP_LOGS REVISION SHARDED SM_NUM_GPUS SPECULATE TENSOR_PARALLEL_SIZE \
+    TOKENIZERS_PARALLELISM VIRTUAL_ENV ZE_AFFINITY_MASK";
+
+/// Whether a variable's value is recorded. Variables that the command itself refers to (`$NAME`)
+/// are settings of the engine.
+pub fn is_kept(name: &str, argv: &[String]) -> bool {
+    let mut families = FAMILIES.split_ascii_whitespace();
+    families.any(|f| name.starts_with(f))
+        || NAMES.split_ascii_whitespace().any(|n| n == name)
+        || argv.iter().any(|word| refers_to(word, name))
+}
+
+fn refers_to(word: &str, name: &str) -> bool {
+    let word_end = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    word.split('$').skip(1).any(|after| {
+        let after = after.strip_prefix('{').unwrap_or(after);
+        after.strip_prefix(name).is_some_and(word_end)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -591,5 +668,45 @@ mod tests {
     fn an_empty_answer_is_a_container_of_which_nothing_is_known() {
         let found = read(serde_json::json!({}));
         assert_eq!(found.facts, ContainerFacts::default());
+    }
+}
+
+#[cfg(test)]
+mod environment_tests {
+    use super::*;
+
+    #[test]
+    fn only_what_explains_an_engine_is_written_down() {
+        for name in [
+            "VLLM_CPU_KVCACHE_SPACE",
+            "CUDA_VISIBLE_DEVICES",
+            "HF_HOME",
+            "MODEL_ID",
+            "PATH",
+        ] {
+            assert!(is_kept(name, &[]), "{name}");
+        }
+        for name in [
+            "DB_PASS",
+            "GITHUB_PAT",
+            "SESSION_COOKIE",
+            "TS_AUTHKEY",
+            "MY_JWT",
+            "X",
+            "",
+        ] {
+            assert!(!is_kept(name, &[]), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_the_command_refers_to_is_a_setting() {
+        let argv = [
+            "sh".to_owned(),
+            "-c".to_owned(),
+            "serve ${WEIGHTS} --len $LEN".to_owned(),
+        ];
+        assert!(is_kept("WEIGHTS", &argv) && is_kept("LEN", &argv));
+        assert!(!is_kept("LE", &argv) && !is_kept("serve", &argv));
     }
 }

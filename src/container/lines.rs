@@ -204,7 +204,7 @@ impl LogEntry {
 }
 
 /// Assembles log lines from frames with timestamps.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LogAssembler {
     tty: bool,
     /// Podman splits lines anywhere, and the pieces have different timestamps.
@@ -229,9 +229,7 @@ impl LogAssembler {
         LogAssembler {
             tty,
             loose,
-            open: [None, None, None],
-            raw: Vec::new(),
-            last_ns: 0,
+            ..LogAssembler::default()
         }
     }
 
@@ -261,7 +259,7 @@ impl LogAssembler {
 
     /// Drops the open entries: the follow starts again and repeats them.
     pub fn reset_streams(&mut self) {
-        self.open = [None, None, None];
+        self.open = Default::default();
         self.raw.clear();
     }
 

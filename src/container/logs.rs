@@ -147,8 +147,11 @@ impl Runtime {
         cancel: &CancellationToken,
         sink: impl FnMut(i64, Stream, String) + Send,
     ) -> LogFacts {
-        self.follow(facts, ObservedLines::new(from_ns), cancel, sink)
-            .await
+        let history = LogHistory {
+            lines: ObservedLines::new(from_ns),
+            ..LogHistory::default()
+        };
+        self.log_follow_after(facts, history, cancel, sink).await
     }
 
     /// As [`log_follow`](Self::log_follow), continuing after a completely read history.
@@ -157,18 +160,9 @@ impl Runtime {
         facts: &ContainerFacts,
         history: LogHistory,
         cancel: &CancellationToken,
-        sink: impl FnMut(i64, Stream, String) + Send,
-    ) -> LogFacts {
-        self.follow(facts, history.lines, cancel, sink).await
-    }
-
-    async fn follow(
-        &self,
-        facts: &ContainerFacts,
-        mut lines: ObservedLines,
-        cancel: &CancellationToken,
         mut sink: impl FnMut(i64, Stream, String) + Send,
     ) -> LogFacts {
+        let mut lines = history.lines;
         if let Some(process) = self.process() {
             return process.log.follow_lines(lines.from_ns, cancel, sink).await;
         }

@@ -5,13 +5,11 @@
 //! [`ExitCode::Environment`]: crate::error::ExitCode::Environment
 
 mod again;
-pub mod archive;
 mod bound;
 pub mod compile_cache;
 pub mod connect;
 pub mod copy;
 mod ending;
-mod environment;
 pub mod events;
 pub mod exec;
 mod exec_state;
@@ -19,28 +17,22 @@ pub mod find;
 mod frames;
 pub mod freezer;
 pub mod http;
-pub mod identity;
 mod inside;
 pub mod inspect;
 pub mod launch;
 pub mod leftovers;
 pub mod lines;
 pub mod logs;
-mod missing;
 pub mod namespace;
 mod observed;
-pub mod ours;
-mod packages;
 pub mod process;
 pub mod process_log;
 pub mod process_target;
 pub mod processes;
-mod request;
 mod running;
 pub mod sockets;
 pub mod stray;
 pub mod teardown;
-mod top;
 pub mod written;
 
 use crate::bounded::near_file;

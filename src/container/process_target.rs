@@ -1,10 +1,10 @@
 //! An engine that was named by its process, its cgroup or its pod: read through this host's `/proc`, without a daemon.
 //! Nothing is started, stopped or written.
 
-use super::environment::{NOT_KEPT, is_kept};
 use super::events::ContainerNotice;
 use super::inside::Inside;
 use super::inspect::InspectedContainer;
+use super::inspect::{NOT_KEPT, is_kept};
 use super::process_log::{LogSource, ProcessLog};
 use super::processes::{HostView, container_cgroup};
 use crate::capture::{ContainerFacts, ContainerState};

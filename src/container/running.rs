@@ -3,14 +3,14 @@
 use super::Runtime;
 use super::bound::CommandBound;
 use super::ending::Ending;
+use super::exec::ExecRequest;
 use super::exec::ExecResult;
+use super::exec::Input;
 use super::exec_state::Code;
 use super::exec_state::StartedExec;
+use super::frames::OutputHead;
 use super::frames::{Frames, frame_parts, hand_on, next_frame, next_frame_or_end};
-use super::missing::OutputHead;
 use super::processes::Tracker;
-use super::request::ExecRequest;
-use super::request::Input;
 use crate::capture::{ContainerFacts, ExecEnd, Stream};
 use futures::StreamExt;
 use std::ops::ControlFlow;

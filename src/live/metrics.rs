@@ -47,10 +47,8 @@ const fn counter(
     help: &'static str,
 ) -> MetricFamily {
     MetricFamily {
-        name,
         is_counter: true,
-        labels,
-        help,
+        ..gauge(name, labels, help)
     }
 }
 

@@ -55,7 +55,7 @@ impl MetricsServer {
         loop {
             let accepted = tokio::select! {
                 accepted = self.0.accept() => accepted,
-                () = await_end(&mut gone) => return,
+                () = async { while gone.changed().await.is_ok() {} } => return,
             };
             // A connection broken before it was accepted is the client's problem; without free file
             // handles the only remedy is to wait.
@@ -85,10 +85,6 @@ impl MetricsServer {
             open.push_back(connection.abort_handle());
         }
     }
-}
-
-async fn await_end(pages: &mut watch::Receiver<MetricsPage>) {
-    while pages.changed().await.is_ok() {}
 }
 
 fn answer_request(

@@ -145,18 +145,21 @@ impl MemoryWatcher {
     /// Opens the GPUs and connects to the runtime. Either may be missing; the scans note it.
     pub async fn open() -> MemoryWatcher {
         let gpus = tokio::task::block_in_place(telemetry::open_host).map_err(|f| f.message);
+        let mut watcher = MemoryWatcher::of_gpus(Clock::start(), gpus);
+        watcher.reconnect().await;
+        watcher
+    }
+
+    /// Reads these GPUs, without a runtime.
+    fn of_gpus(clock: Clock, gpus: Result<Box<dyn MemoryBackend>, String>) -> MemoryWatcher {
         let devices = gpus.as_ref().map(|b| b.devices()).unwrap_or_default();
-        let (runtime, why_no_runtime) = match Runtime::connect().await {
-            Ok(runtime) => (Some(runtime), None),
-            Err(failure) => (None, Some(failure.message)),
-        };
         MemoryWatcher {
-            clock: Clock::start(),
+            clock,
             last: vec![Last::default(); devices.len()],
             gpus,
             devices,
-            runtime,
-            why_no_runtime,
+            runtime: None,
+            why_no_runtime: None,
             plays: false,
             known: HashMap::new(),
             named: Vec::new(),
@@ -212,20 +215,11 @@ impl MemoryWatcher {
             )));
         }
         let clock = Clock::start();
-        let devices = header.devices.clone();
         let replay =
             ReplayBackend::of_session(&clock, &header.backend, header.devices, samples, &name);
         Ok(MemoryWatcher {
-            clock,
-            last: vec![Last::default(); devices.len()],
-            gpus: Ok(Box::new(replay)),
-            devices,
-            runtime: None,
-            why_no_runtime: None,
             plays: true,
-            known: HashMap::new(),
-            named: Vec::new(),
-            lives: Vec::new(),
+            ..MemoryWatcher::of_gpus(clock, Ok(Box::new(replay)))
         })
     }
 
@@ -584,13 +578,5 @@ async fn get_endpoint(
 ) -> Option<Probe> {
     // Only from outside: a client inside the container every second would disturb it.
     let reply = tokio::time::timeout(PATIENCE, runtime.get_outside(facts, port, path));
-    let reply = reply.await.ok()?;
-    Some(Probe {
-        at_ns: clock.now(),
-        path: path.to_owned(),
-        route: reply.route,
-        status: reply.status,
-        body: reply.body,
-        error: reply.error,
-    })
+    Some(reply.await.ok()?.into_probe(path, clock.now()))
 }

@@ -1,6 +1,5 @@
 //! The results directory: names, the atomic write, the capture on disk, the lock on a container.
 
-mod cache;
 mod jsonl;
 mod lock;
 pub mod private;
@@ -12,7 +11,6 @@ mod state;
 mod writer;
 
 pub use crate::bounded;
-pub use cache::{read_cached, write_cached};
 pub use jsonl::{FoundLines, JsonLines, append_shared, json_line, line_document, read_lines};
 pub use lock::{ContainerLock, FileLock, LockRefusal, is_locked};
 pub use profiles::{
@@ -21,7 +19,7 @@ pub use profiles::{
 };
 pub use reader::StoredCapture;
 pub use recording::{Recording, RecordingHeader, RecordingWriter, begins_recording};
-pub use state::SharedFile;
+pub use state::{SharedFile, read_cached, write_cached};
 pub use writer::CaptureWriter;
 
 use crate::error::{ExitCode, Failure};
@@ -218,6 +216,12 @@ pub fn write_redacted(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let written =
         private::write_to_device(path, bytes).unwrap_or_else(|| private::write_whole(path, bytes));
     written.map_err(|e| write_failure(path, e))
+}
+
+/// Error for a file of a later format; `made`: "written".
+fn newer_plimsoll(path: &Path, made: &str) -> Failure {
+    let shown = path.display();
+    Failure::usage(format!("`{shown}` was {made} by a newer plimsoll")).hint("update plimsoll")
 }
 
 /// Error for a failed write, with a hint.

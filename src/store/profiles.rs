@@ -1,7 +1,7 @@
 //! Profiles as files: one read with care, or all that lie in a folder.
 
 use super::recording::begins_recording;
-use super::{StoredCapture, bounded};
+use super::{StoredCapture, bounded, newer_plimsoll};
 use crate::error::Failure;
 use crate::profile::{Profile, SCHEMA_VERSION};
 use serde_json::Value;
@@ -107,11 +107,7 @@ pub fn parse_profile(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> 
                     no_profile(path, "a part of it is missing or of another kind").caused_by(e)
                 })
         }
-        Some(Some(theirs)) if Some(theirs) > ours => Err(Failure::usage(format!(
-            "`{}` was written by a newer plimsoll",
-            path.display()
-        ))
-        .hint("update plimsoll")),
+        Some(Some(theirs)) if Some(theirs) > ours => Err(newer_plimsoll(path, "written")),
         _ if crate::compare::subject::is_older(&document) => {
             Ok(ProfileFile::Older(Box::new(document)))
         }

@@ -1,6 +1,6 @@
 //! Reads a stored capture back: the facts at once, the streams one by one.
 
-use super::{CAPTURE_FILE, LOG_FILE, REQUESTS_FILE, SAMPLES_FILE, bounded};
+use super::{CAPTURE_FILE, LOG_FILE, REQUESTS_FILE, SAMPLES_FILE, bounded, newer_plimsoll};
 use crate::capture::{
     CAPTURE_VERSION, Capture, LineSource, LogLine, MemorySample, RequestRow, Stream,
 };
@@ -103,11 +103,7 @@ impl StoredCapture {
         };
         let CaptureHead { capture_version } = bounded::parse_json(&bytes).map_err(broken)?;
         if capture_version.is_some_and(|v| v > u64::from(CAPTURE_VERSION)) {
-            return Err(Failure::usage(format!(
-                "`{}` was written by a newer plimsoll",
-                file.display()
-            ))
-            .hint("update plimsoll"));
+            return Err(newer_plimsoll(&file, "written"));
         }
         let capture = bounded::parse_json(&bytes).map_err(broken)?;
         Ok(StoredCapture {
@@ -119,32 +115,35 @@ impl StoredCapture {
     /// The samples. A last line that was cut off by a crash or a full disk is left out; of other damaged lines a warning
     /// says how many they are.
     pub fn read_samples(&self) -> Result<impl Iterator<Item = MemorySample> + use<>, Failure> {
-        let path = self.folder.join(SAMPLES_FILE);
-        let lines = lines_of(&path, SAMPLE_BYTES)?;
-        Ok(keep_readable(path, 1, lines, |line: &String| {
+        self.read_stream(SAMPLES_FILE, SAMPLE_BYTES, |line| {
             serde_json::from_str(line).ok()
-        }))
+        })
     }
 
     /// The requests of plimsoll's own load client; none where it did not run.
     pub fn read_requests(&self) -> Result<impl Iterator<Item = RequestRow> + use<>, Failure> {
-        let path = self.folder.join(REQUESTS_FILE);
-        let rows = path
-            .exists()
-            .then(|| lines_of(&path, REQUEST_BYTES))
-            .transpose()?;
-        let rows = rows.into_iter().flatten();
-        Ok(keep_readable(path, 1, rows, |line: &String| {
-            serde_json::from_str(line).ok()
-        }))
+        let ran = self.folder.join(REQUESTS_FILE).exists();
+        let read = |line: &str| serde_json::from_str(line).ok();
+        let rows = ran.then(|| self.read_stream(REQUESTS_FILE, REQUEST_BYTES, read));
+        Ok(rows.transpose()?.into_iter().flatten())
     }
 
     /// The lines of output.
     pub fn read_lines(&self) -> Result<impl Iterator<Item = LogLine> + use<>, Failure> {
-        let path = self.folder.join(LOG_FILE);
-        let lines = lines_of(&path, 0)?;
-        Ok(keep_readable(path, 1, lines, |line: &String| {
-            parse_line(line)
+        self.read_stream(LOG_FILE, 0, parse_line)
+    }
+
+    /// What `read` makes of the lines of a file; its records need `each` bytes in memory.
+    fn read_stream<T, F: Fn(&str) -> Option<T>>(
+        &self,
+        file: &str,
+        each: u64,
+        read: F,
+    ) -> Result<impl Iterator<Item = T> + use<T, F>, Failure> {
+        let path = self.folder.join(file);
+        let lines = lines_of(&path, each)?;
+        Ok(keep_readable(path, 1, lines, move |line: &String| {
+            read(line)
         }))
     }
 }

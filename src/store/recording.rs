@@ -2,7 +2,8 @@
 //! measured, the last how it went; all others are samples.
 
 use super::reader::keep_readable;
-use super::{bounded, private, write_failure};
+use super::writer::write_json_line;
+use super::{bounded, newer_plimsoll, private, write_failure};
 use crate::capture::{BackendFacts, DeviceFacts, MemorySample, SamplingFacts};
 use crate::error::Failure;
 use serde::{Deserialize, Serialize};
@@ -69,11 +70,7 @@ impl Recording {
                 .caused_by(e)
         })?;
         if header.plimsoll_recording > VERSION {
-            return Err(Failure::usage(format!(
-                "`{}` was recorded by a newer plimsoll",
-                path.display()
-            ))
-            .hint("update plimsoll"));
+            return Err(newer_plimsoll(path, "recorded"));
         }
         let mut recording = Recording {
             header,
@@ -142,10 +139,7 @@ impl RecordingWriter {
     }
 
     fn write_line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        serde_json::to_writer(&mut self.out, value)
-            .map_err(std::io::Error::from)
-            .and_then(|()| self.out.write_all(b"\n"))
-            .map_err(|e| write_failure(&self.path, e))
+        write_json_line(&mut self.out, value).map_err(|e| write_failure(&self.path, e))
     }
 }
 

@@ -5,6 +5,7 @@ use super::{
 };
 use crate::capture::{Capture, LineSource, LogFacts, LogLine, MemorySample, RequestRow, Stream};
 use crate::error::Failure;
+use serde::Serialize;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -70,22 +71,18 @@ impl CaptureWriter {
 
     /// Adds a sample. After a failed write nothing more is written; see [`CaptureWriter::first_failure`].
     pub fn write_sample(&mut self, sample: &MemorySample) {
-        if self.failure.is_some() {
-            return;
+        if self.failure.is_none() {
+            let written = write_json_line(&mut self.samples, sample);
+            self.note_failure(written, SAMPLES_FILE);
         }
-        let written = serde_json::to_writer(&mut self.samples, sample)
-            .map_err(std::io::Error::from)
-            .and_then(|()| self.samples.write_all(b"\n"));
-        self.note_failure(written, SAMPLES_FILE);
     }
 
     /// Adds a request with redacted texts.
     pub fn add_request(&mut self, row: &RequestRow) {
-        if self.failure.is_some() {
-            return;
+        if self.failure.is_none() {
+            let written = self.write_request(row);
+            self.note_failure(written, REQUESTS_FILE);
         }
-        let written = self.write_request(row);
-        self.note_failure(written, REQUESTS_FILE);
     }
 
     fn write_request(&mut self, row: &RequestRow) -> std::io::Result<()> {
@@ -96,8 +93,7 @@ impl CaptureWriter {
                 none.insert(BufWriter::new(file))
             }
         };
-        serde_json::to_writer(&mut *out, row)?;
-        out.write_all(b"\n")
+        write_json_line(out, row)
     }
 
     /// Adds a line that is redacted already.
@@ -131,11 +127,10 @@ impl CaptureWriter {
     /// Hands everything to the system, so that it survives the end of this process. After a
     /// failed write it does nothing.
     pub fn flush_files(&mut self) {
-        if self.failure.is_some() {
-            return;
+        if self.failure.is_none() {
+            let written = self.flush_streams();
+            self.note_failure(written, LOG_FILE);
         }
-        let written = self.flush_streams();
-        self.note_failure(written, LOG_FILE);
     }
 
     fn flush_streams(&mut self) -> std::io::Result<()> {
@@ -177,6 +172,12 @@ impl CaptureWriter {
         write_atomically(&path, &bytes)?;
         self.failure.map_or(Ok(()), Err)
     }
+}
+
+/// A value as one line of JSON.
+pub(super) fn write_json_line(out: &mut impl Write, value: &impl Serialize) -> std::io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")
 }
 
 /// One line of the log file: moment, source, stream, text.

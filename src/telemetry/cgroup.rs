@@ -4,6 +4,7 @@
 
 use crate::capture::{HostSplit, LimitLevel, MemoryLimit};
 use crate::host::processes::parse_cgroup;
+use crate::host::text_in;
 use rustix::fs::{Mode, OFlags};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -128,7 +129,7 @@ impl Cgroup {
             level.path = parent.to_owned();
             // Old v1 hosts account some cgroups separately from their parents.
             if self.version == CgroupVersion::V1
-                && text_in(&level.dir, "memory.use_hierarchy").as_deref() == Some("0")
+                && text_in(&level.dir.join("memory.use_hierarchy")).as_deref() == Some("0")
             {
                 break;
             }
@@ -150,7 +151,7 @@ impl Cgroup {
             Some(limit(level.own_limit()?, level.level_name(place == 0)))
         });
         // v1 reports the result even where levels above are not visible.
-        let hidden = text_in(&self.dir, "memory.stat")
+        let hidden = text_in(&self.dir.join("memory.stat"))
             .filter(|_| self.version == CgroupVersion::V1)
             .and_then(|stat| field(&stat, "hierarchical_memory_limit"))
             .filter(|b| *b < NO_LIMIT_BYTES)
@@ -330,10 +331,8 @@ impl OomWatch {
 }
 
 fn own_kills(cgroup: &Cgroup) -> Option<u64> {
-    field(
-        &text_in(&cgroup.dir, cgroup.version.file_names().kills)?,
-        "oom_kill",
-    )
+    let file = cgroup.dir.join(cgroup.version.file_names().kills);
+    field(&text_in(&file)?, "oom_kill")
 }
 
 /// OOM kills in the cgroup above and in all that it holds (`memory.events`; v1 counts those of a cgroup alone).
@@ -344,12 +343,12 @@ fn parent_kills(levels: &[Cgroup]) -> Option<u64> {
 
 /// All OOM kills on this host since its boot.
 fn host_kills() -> Option<u64> {
-    field(&text_in(Path::new("/proc"), "vmstat")?, "oom_kill")
+    field(&text_in(Path::new("/proc/vmstat"))?, "oom_kill")
 }
 
 fn limits_reached(levels: &[Cgroup]) -> LimitsReached {
     let count = |level: &Cgroup, name: &str| {
-        let text = text_in(&level.dir, name)?;
+        let text = text_in(&level.dir.join(name))?;
         parse_number(&text).or_else(|| field(&text, "oom"))
     };
     let counts = |(place, level): (usize, &Cgroup)| {
@@ -365,13 +364,8 @@ fn limits_reached(levels: &[Cgroup]) -> LimitsReached {
     levels.iter().enumerate().map(counts).collect()
 }
 
-fn text_in(dir: &Path, name: &str) -> Option<String> {
-    let text = std::fs::read_to_string(dir.join(name)).ok()?;
-    Some(text.trim_end().to_owned())
-}
-
 fn number_of(dir: &Path, name: &str) -> Option<u64> {
-    parse_number(&text_in(dir, name)?)
+    parse_number(&text_in(&dir.join(name))?)
 }
 
 /// A line `name number` of a table.

@@ -3,7 +3,7 @@
 
 use crate::host::processes::numbers_in;
 use crate::sync::lock_data;
-use crate::telemetry::gpu_process::Raw;
+use crate::telemetry::attribution::Raw;
 use crate::units::Bytes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,14 @@
 //! The container's host memory: what the kernel charges to its cgroup. For engines on the CPU, and
 //! for GPUs without own memory.
+//!
+//! The GPUs of a container, and beside them its host memory as a device after the last of them.
 
 use super::cgroup::{self, Cgroup, CgroupFiles, NotFound};
-use super::process::SessionMemory;
-use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted, is_gone};
-use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemoryLimit, MemorySample};
+use super::tree::SessionMemory;
+use super::{MeasuredContainer, MemoryBackend, Reading, ReadingError, Wanted, is_gone};
+use crate::capture::{
+    BackendFacts, CallCost, DeviceEvent, DeviceFacts, DeviceKind, MemoryLimit, MemorySample,
+};
 use crate::clock::Clock;
 use crate::error::Failure;
 use std::io;
@@ -15,7 +19,7 @@ pub struct HostBackend {
     cgroup: Cgroup,
     files: CgroupFiles,
     limit: Option<MemoryLimit>,
-    reason: String,
+    facts: BackendFacts,
     client: Option<SessionMemory>,
 }
 
@@ -44,9 +48,14 @@ impl HostBackend {
         })?;
         Ok(HostBackend {
             limit: cgroup.effective_limit(crate::host::memory_bytes()),
+            facts: BackendFacts {
+                name: "host".into(),
+                version: Some(cgroup.version.name().into()),
+                simulated: false,
+                reason,
+            },
             cgroup,
             files,
-            reason,
             client: None,
         })
     }
@@ -85,12 +94,7 @@ impl HostBackend {
 
 impl MemoryBackend for HostBackend {
     fn facts(&self) -> BackendFacts {
-        BackendFacts {
-            name: "host".into(),
-            version: Some(self.cgroup.version.name().into()),
-            simulated: false,
-            reason: self.reason.clone(),
-        }
+        self.facts.clone()
     }
 
     fn devices(&self) -> Vec<DeviceFacts> {
@@ -102,12 +106,7 @@ impl MemoryBackend for HostBackend {
         )]
     }
 
-    fn sample(
-        &mut self,
-        clock: &Clock,
-        wanted: Wanted,
-        into: &mut Vec<MemorySample>,
-    ) -> Result<(), ReadingError> {
+    fn sample(&mut self, clock: &Clock, wanted: Wanted, into: &mut Vec<MemorySample>) -> Reading {
         // The total last, so that the sample's timestamp is that of the total.
         let host = self.files.read_split();
         let bench_client_bytes = self.client_bytes(wanted.bench_client, clock);
@@ -130,7 +129,7 @@ impl MemoryBackend for HostBackend {
         Some(Duration::from_millis(1))
     }
 
-    fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+    fn probe(&mut self, into: &mut Vec<u64>) -> Reading {
         into.clear();
         into.push(self.read_usage()?);
         Ok(())
@@ -182,6 +181,85 @@ fn not_found(why: NotFound, pid: u32) -> Failure {
                 .hint("a rootless daemon needs the memory controller delegated to the user")
                 .hint(CONTAINED)
         }
+    }
+}
+
+/// Reads both.
+struct BesideGpus {
+    gpus: Box<dyn MemoryBackend>,
+    host: Box<dyn MemoryBackend>,
+    /// Index of the host memory in the samples.
+    index: u32,
+}
+
+/// With the container's host memory beside its GPUs, where the backend reads GPUs and this host shows the container's
+/// cgroup.
+pub fn add_host_memory(
+    gpus: Box<dyn MemoryBackend>,
+    target: &MeasuredContainer,
+) -> Box<dyn MemoryBackend> {
+    let devices = gpus.devices();
+    let all_gpus = devices.iter().all(|d| d.kind == DeviceKind::Gpu);
+    if devices.is_empty() || !all_gpus {
+        return gpus;
+    }
+    match super::host(target, "beside the GPUs".into()) {
+        Ok(host) => Box::new(BesideGpus {
+            gpus,
+            host,
+            index: devices.len() as u32,
+        }),
+        Err(_) => gpus,
+    }
+}
+
+impl MemoryBackend for BesideGpus {
+    fn facts(&self) -> BackendFacts {
+        self.gpus.facts()
+    }
+
+    fn devices(&self) -> Vec<DeviceFacts> {
+        let mut devices = self.gpus.devices();
+        let index = self.index;
+        devices.extend((self.host.devices().into_iter()).map(|d| DeviceFacts { index, ..d }));
+        devices
+    }
+
+    fn sample(&mut self, clock: &Clock, wanted: Wanted, into: &mut Vec<MemorySample>) -> Reading {
+        let read = self.gpus.sample(clock, wanted, into);
+        let first = into.len();
+        // A container that has ended has no host memory; its GPUs are read on.
+        let _ = self.host.sample(clock, wanted, into);
+        for sample in into.iter_mut().skip(first) {
+            sample.device = self.index;
+        }
+        read
+    }
+
+    fn probe_floor(&self) -> Option<Duration> {
+        self.gpus.probe_floor()
+    }
+
+    fn probe(&mut self, into: &mut Vec<u64>) -> Reading {
+        self.gpus.probe(into)?;
+        let mut host = Vec::new();
+        into.push(match self.host.probe(&mut host) {
+            Ok(()) => host.first().copied().unwrap_or(0),
+            Err(_) => 0,
+        });
+        Ok(())
+    }
+
+    fn costs(&self) -> Vec<CallCost> {
+        self.gpus.costs()
+    }
+
+    fn unopened(&self) -> Vec<String> {
+        self.gpus.unopened()
+    }
+
+    fn take_events(&mut self) -> Vec<DeviceEvent> {
+        self.gpus.take_events()
     }
 }
 

@@ -2,16 +2,16 @@
 //! file has what a whole GPU has in use.
 
 use super::amd::Roots;
-use super::amd::choose::{given_cards, requests_gpus};
-use super::amd::hwmon::text_in;
+use super::amd::choose::given_cards;
 use super::amd::sysfs::{Card, list_cards};
+use super::attribution::{self, Raw};
 use super::fdinfo::{open_devices, read_processes};
-use super::gpu_process::{self, Raw};
 use super::pace::Spacing;
-use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted};
+use super::{MeasuredContainer, MemoryBackend, Reading, Wanted};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample};
 use crate::clock::Clock;
 use crate::error::Failure;
+use crate::host::text_in;
 use crate::wording::count_noun;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,9 +33,7 @@ pub struct IntelBackend {
     /// The processes with an open device, as last looked for.
     entries: Vec<(u32, PathBuf)>,
     look: Spacing,
-    version: Option<String>,
-    emulated: bool,
-    reason: String,
+    facts: BackendFacts,
 }
 
 /// Whether this host has a card of Intel's, integrated or not.
@@ -102,7 +100,7 @@ impl IntelBackend {
         }
         let entries = open_devices(&roots.proc);
         let identify =
-            |raw: Vec<Raw>| gpu_process::identify_in(&roots.proc, raw, &target.container_id);
+            |raw: Vec<Raw>| attribution::identify_in(&roots.proc, raw, &target.container_id);
         let (chosen, found) = match given_cards(target, CDI_KIND, &cards) {
             Some((chosen, found_in)) => (chosen, format!("according to {found_in}")),
             None => {
@@ -156,9 +154,12 @@ impl IntelBackend {
             container_id: target.container_id.clone(),
             entries,
             look: Spacing::new(LOOK_EVERY_NS, LOOK_ON_REQUEST_NS, LOOK_COST_FACTOR),
-            version: drm.and_then(|path| Some(path.file_name()?.to_str()?.to_owned())),
-            emulated: roots.is_emulated(),
-            reason,
+            facts: BackendFacts {
+                name: "intel".into(),
+                version: drm.and_then(|path| Some(path.file_name()?.to_str()?.to_owned())),
+                simulated: roots.is_emulated(),
+                reason,
+            },
         })
     }
 }
@@ -182,36 +183,16 @@ pub fn survey_gpus(roots: &Roots) -> Result<String, Failure> {
     ))
 }
 
-/// Whether the container was given Intel's GPUs by request, or graphics devices of any vendor.
-pub fn is_requested(target: &MeasuredContainer) -> bool {
-    requests_gpus(target, CDI_KIND)
-}
-
-fn sum_of(raw: &[Raw]) -> u64 {
-    let bytes = raw.iter().filter_map(|(_, bytes)| *bytes);
-    bytes.fold(0, u64::saturating_add)
-}
-
 impl MemoryBackend for IntelBackend {
     fn facts(&self) -> BackendFacts {
-        BackendFacts {
-            name: "intel".into(),
-            version: self.version.clone(),
-            simulated: self.emulated,
-            reason: self.reason.clone(),
-        }
+        self.facts.clone()
     }
 
     fn devices(&self) -> Vec<DeviceFacts> {
         self.gpus.iter().map(|(_, facts)| facts.clone()).collect()
     }
 
-    fn sample(
-        &mut self,
-        clock: &Clock,
-        wanted: Wanted,
-        into: &mut Vec<MemorySample>,
-    ) -> Result<(), ReadingError> {
+    fn sample(&mut self, clock: &Clock, wanted: Wanted, into: &mut Vec<MemorySample>) -> Reading {
         let start = clock.now();
         let is_due = self.look.is_due(start, wanted.detail);
         if is_due {
@@ -222,12 +203,13 @@ impl MemoryBackend for IntelBackend {
         let at_ns = clock.now();
         for (card, facts) in &self.gpus {
             let raw = held.remove(&card.bdf).unwrap_or_default();
+            let bytes = raw.iter().filter_map(|(_, bytes)| *bytes);
             into.push(MemorySample {
                 at_ns,
                 device: facts.index,
-                used_bytes: sum_of(&raw),
+                used_bytes: bytes.fold(0, u64::saturating_add),
                 processes: is_due
-                    .then(|| gpu_process::identify_in(&self.proc, raw, &self.container_id)),
+                    .then(|| attribution::identify_in(&self.proc, raw, &self.container_id)),
                 ..MemorySample::default()
             });
         }

@@ -5,21 +5,17 @@
 
 pub mod amd;
 pub mod attribution;
-mod beside;
 mod cgroup;
 mod costs;
 pub mod fdinfo;
-mod gpu_process;
 mod gpus;
 mod host;
 pub mod intel;
 pub mod kernel_log;
 mod nvml;
 mod pace;
-mod process;
 mod replay;
 mod sampler;
-mod survey;
 pub mod toolkit;
 mod tree;
 
@@ -27,7 +23,7 @@ pub use cgroup::{OomLook, OomWatch};
 pub use nvml::{LIBRARY_VARIABLE, use_library};
 pub use replay::ReplayBackend;
 pub use sampler::{MemorySampler, SamplerHandle, SamplerOptions, Stopped};
-pub use survey::survey_backends;
+pub use toolkit::survey_backends;
 
 use crate::capture::{
     BackendFacts, CallCost, ContainerFacts, DeviceEvent, DeviceFacts, MemorySample,
@@ -52,12 +48,7 @@ pub trait MemoryBackend: Send {
     /// One full reading of every device, appended to `into`; each sample carries the time at which
     /// its device was read. After an error `into` still holds what could be read. A figure that
     /// cannot be read is `None`, never 0.
-    fn sample(
-        &mut self,
-        clock: &Clock,
-        wanted: Wanted,
-        into: &mut Vec<MemorySample>,
-    ) -> Result<(), ReadingError>;
+    fn sample(&mut self, clock: &Clock, wanted: Wanted, into: &mut Vec<MemorySample>) -> Reading;
 
     /// The shortest interval between calls of [`MemoryBackend::probe`]; `None` if it may not be
     /// called between full readings.
@@ -68,7 +59,7 @@ pub trait MemoryBackend: Send {
     /// The cheapest reading of the used bytes per device, for probing between full readings.
     /// Replaces the contents of `into` by one number per device; 0 for a device that cannot be read
     /// now.
-    fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+    fn probe(&mut self, into: &mut Vec<u64>) -> Reading {
         into.clear();
         Err(ReadingError::Failed(
             "this backend has no fast reading".into(),
@@ -99,6 +90,9 @@ pub struct Wanted {
     /// Host pid of process 1 of the bench client's exec, to read its memory too.
     pub bench_client: Option<u32>,
 }
+
+/// What came of a reading.
+pub type Reading = Result<(), ReadingError>;
 
 /// Why a reading failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -185,7 +179,8 @@ pub fn uses_gpus(target: &MeasuredContainer) -> bool {
 
 /// Whether a container was given AMD's or Intel's GPUs, or graphics devices of any vendor.
 fn requests_graphics(target: &MeasuredContainer) -> bool {
-    amd::choose::requests_gpus(target, amd::CDI_KIND) || intel::is_requested(target)
+    let kinds = [amd::CDI_KIND, intel::CDI_KIND];
+    (kinds.iter()).any(|kind| amd::choose::requests_gpus(target, kind))
 }
 
 /// Opens the requested backend, or the one that fits.
@@ -196,10 +191,8 @@ pub fn open_backend(
     let request = gpus::find_request(target);
     match choice {
         BackendChoice::Host => host(target, "container memory was asked for".into()),
-        BackendChoice::Nvml => match NvmlBackend::open_for(target, request.as_ref()) {
-            Ok(backend) => Ok(Box::new(backend)),
-            Err(why) => Err(unusable(why, request.is_none())),
-        },
+        BackendChoice::Nvml => NvmlBackend::open_for(target, request.as_ref())
+            .map_err(|why| unusable(why, request.is_none())),
         BackendChoice::Amd | BackendChoice::Intel => {
             open_graphics(choice, target).map_err(|why| unusable(why, false))
         }
@@ -210,7 +203,7 @@ pub fn open_backend(
             };
             let request = request.filter(|r| !leftover(r));
             match NvmlBackend::open_for(target, request.as_ref()) {
-                Ok(backend) => Ok(Box::new(backend)),
+                Ok(backend) => Ok(backend),
                 Err(_) if requests_graphics(target) => graphics_or_host(target),
                 Err(why) if request.is_some() => host(
                     target,
@@ -234,16 +227,13 @@ pub fn open_with_host(
     choice: BackendChoice,
     target: &MeasuredContainer,
 ) -> Result<Box<dyn MemoryBackend>, Failure> {
-    Ok(beside::add_host_memory(
-        open_backend(choice, target)?,
-        target,
-    ))
+    Ok(host::add_host_memory(open_backend(choice, target)?, target))
 }
 
 /// Opens every GPU of the host: NVIDIA's, or else AMD's.
 pub fn open_host() -> Result<Box<dyn MemoryBackend>, Failure> {
     let why = match NvmlBackend::of_host(GpuRequestItem::All) {
-        Ok(backend) => return Ok(Box::new(backend)),
+        Ok(backend) => return Ok(backend),
         Err(why) => why,
     };
     open_graphics(BackendChoice::Auto, &all_graphics()).map_err(|others| {
@@ -310,18 +300,16 @@ const UNREADABLE: [(&str, &str); 8] = [
 
 /// Opens every MIG slice of the host; `None` where no GPU is split. A slice has the PCI address of its GPU.
 pub fn open_slices() -> Option<Box<dyn MemoryBackend>> {
-    let backend = NvmlBackend::of_host(GpuRequestItem::Slices).ok()?;
-    Some(Box::new(backend))
+    NvmlBackend::of_host(GpuRequestItem::Slices).ok()
 }
 
 /// As [`open_host`] for one vendor's GPUs; `Auto` takes either, and `Host` none.
 pub fn open_host_as(choice: BackendChoice) -> Result<Box<dyn MemoryBackend>, Failure> {
     match choice {
         BackendChoice::Auto => open_host(),
-        BackendChoice::Nvml => match NvmlBackend::of_host(GpuRequestItem::All) {
-            Ok(backend) => Ok(Box::new(backend)),
-            Err(why) => Err(unusable(why, false)),
-        },
+        BackendChoice::Nvml => {
+            NvmlBackend::of_host(GpuRequestItem::All).map_err(|why| unusable(why, false))
+        }
         BackendChoice::Amd | BackendChoice::Intel => {
             open_graphics(choice, &all_graphics()).map_err(|why| unusable(why, false))
         }
@@ -350,12 +338,7 @@ impl MemoryBackend for EndedContainer {
         Vec::new()
     }
 
-    fn sample(
-        &mut self,
-        _: &Clock,
-        _: Wanted,
-        _: &mut Vec<MemorySample>,
-    ) -> Result<(), ReadingError> {
+    fn sample(&mut self, _: &Clock, _: Wanted, _: &mut Vec<MemorySample>) -> Reading {
         Err(ReadingError::Gone(ENDED.into()))
     }
 }
@@ -395,9 +378,10 @@ fn is_gone(error: &std::io::Error) -> bool {
 }
 
 fn host(target: &MeasuredContainer, reason: String) -> Result<Box<dyn MemoryBackend>, Failure> {
-    match target.container_id.is_empty() {
-        true => Ok(Box::new(TreeBackend::open(target, reason)?)),
-        false => Ok(Box::new(HostBackend::open(target, reason)?)),
+    if target.container_id.is_empty() {
+        Ok(Box::new(TreeBackend::open(target, reason)?))
+    } else {
+        Ok(Box::new(HostBackend::open(target, reason)?))
     }
 }
 

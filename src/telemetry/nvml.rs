@@ -9,21 +9,21 @@ mod lists;
 
 pub use library::{LIBRARY_VARIABLE, is_named, use_library};
 
+use super::attribution;
 use super::attribution::Attribution;
 use super::costs::CallLedger;
-use super::gpu_process;
 use super::gpus::{self, ContainerGpuRequest, GpuRequestItem, Listed};
-use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted};
+use super::{MeasuredContainer, MemoryBackend, Reading, ReadingError, Wanted};
 use crate::capture::{BackendFacts, CallCost, DeviceEvent, DeviceFacts, MemorySample};
 use crate::clock::{Clock, to_nanos};
 use crate::error::Failure;
 use crate::wording::count_noun;
-use calls::{ListedDevices, list_devices};
+use calls::{ListedDevice, list_devices};
 use events::EventWatch;
 use gpu::{MemoryCall, NvmlGpu};
 use library::loaded_library;
 use lists::{ListTrouble, ProcessLists};
-use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper::Nvml;
 use std::time::Duration;
 
 /// Only our simulated library has driver versions with this prefix.
@@ -32,8 +32,7 @@ const SIMULATED_PREFIX: &str = "fake-";
 /// Reads the GPUs that a container can see, or all of the host.
 pub struct NvmlBackend {
     gpus: Vec<NvmlGpu>,
-    driver: Option<String>,
-    reason: String,
+    facts: BackendFacts,
     lists: ListQuality,
     attribution: Attribution,
     watch: Option<EventWatch>,
@@ -57,13 +56,10 @@ impl NvmlBackend {
     pub fn open_for(
         target: &MeasuredContainer,
         request: Option<&ContainerGpuRequest>,
-    ) -> Result<NvmlBackend, Failure> {
+    ) -> Result<Box<dyn MemoryBackend>, Failure> {
         let nvml = loaded_library()?;
         let driver = nvml.sys_driver_version().ok();
-        let ListedDevices {
-            gpus: devices,
-            mut notes,
-        } = list_devices(nvml)?;
+        let (devices, mut notes) = list_devices(nvml)?;
         let (chosen, found) = match request {
             Some(request) => {
                 let (chosen, why_not) = asked_for(request, &devices)?;
@@ -95,15 +91,13 @@ impl NvmlBackend {
         };
         let of_interest = (target.init_pid).map(|pid| (pid, target.container_id.as_str()));
         let attribution = Attribution::new(of_interest);
-        Self::open_chosen(devices, &chosen, found, notes, attribution)
+        let backend = Self::open_chosen(devices, &chosen, found, notes, attribution)?;
+        Ok(Box::new(backend))
     }
 
     /// Opens every GPU of the host, for all its containers; with the `items` for slices, every slice.
-    pub fn of_host(items: GpuRequestItem) -> Result<NvmlBackend, Failure> {
-        let ListedDevices {
-            gpus: devices,
-            notes,
-        } = list_devices(loaded_library()?)?;
+    pub fn of_host(items: GpuRequestItem) -> Result<Box<dyn MemoryBackend>, Failure> {
+        let (devices, notes) = list_devices(loaded_library()?)?;
         let all = ContainerGpuRequest {
             items: vec![items],
             found_in: "",
@@ -115,11 +109,11 @@ impl NvmlBackend {
         let mut backend =
             Self::open_chosen(devices, &chosen, found, notes, Attribution::new(None))?;
         backend.unopened.extend(unknown);
-        Ok(backend)
+        Ok(Box::new(backend))
     }
 
     fn open_chosen(
-        devices: Vec<(Device<'static>, Listed)>,
+        devices: Vec<ListedDevice>,
         chosen: &[u32],
         found: String,
         mut notes: Vec<String>,
@@ -154,11 +148,15 @@ impl NvmlBackend {
             .filter_map(|g| nvml.device_by_uuid(g.facts.id.as_str()).ok());
         let watch = EventWatch::start_watching(nvml, whole.collect());
         notes.insert(0, found);
-        let reason = notes.join("; ");
+        let simulated = (driver.as_deref()).is_some_and(|d| d.starts_with(SIMULATED_PREFIX));
         Ok(NvmlBackend {
             gpus,
-            driver,
-            reason,
+            facts: BackendFacts {
+                name: "nvml".into(),
+                version: driver,
+                simulated,
+                reason: notes.join("; "),
+            },
             lists,
             attribution,
             watch,
@@ -193,7 +191,7 @@ impl NvmlBackend {
 const MOST_EVENTS: usize = 200;
 
 fn broken_lists(driver: Option<&str>) -> bool {
-    driver.is_some_and(gpu_process::has_broken_lists)
+    driver.is_some_and(attribution::has_broken_lists)
 }
 
 /// Adds to `notes` what is read in an unusual way or not at all.
@@ -218,7 +216,7 @@ fn describe_readings(
             gpu.display_name()
         ));
     }
-    if gpus.iter().any(NvmlGpu::is_slice) {
+    if gpus.iter().any(|g| g.slice) {
         notes.push("of a MIG slice memory and processes are read; power, temperature, clocks and utilisation are those of the whole GPU and are left out".into());
     }
     if gpus.iter().any(|g| g.accounting) {
@@ -242,7 +240,7 @@ fn describe_readings(
 /// The GPUs of a request, by index, and the reasons for missing ones.
 fn asked_for(
     request: &ContainerGpuRequest,
-    devices: &[(Device<'static>, Listed)],
+    devices: &[ListedDevice],
 ) -> Result<(Vec<u32>, Vec<String>), Failure> {
     let listed: Vec<Listed> = devices.iter().map(|(_, listed)| listed.clone()).collect();
     let (chosen, why_not) = gpus::select_gpus(request, &listed);
@@ -256,11 +254,7 @@ fn asked_for(
 }
 
 /// The GPUs on which the container has a process.
-fn in_use(
-    nvml: &Nvml,
-    target: &MeasuredContainer,
-    devices: &[(Device<'static>, Listed)],
-) -> Vec<u32> {
+fn in_use(nvml: &Nvml, target: &MeasuredContainer, devices: &[ListedDevice]) -> Vec<u32> {
     let Some(init) = target.init_pid else {
         return Vec::new();
     };
@@ -285,12 +279,11 @@ fn in_use(
 /// Driver version and GPUs of this host, on one line.
 pub fn survey_gpus() -> Result<String, Failure> {
     let nvml = loaded_library()?;
-    let found = calls::list_devices(nvml)?;
+    let (found, _) = list_devices(nvml)?;
     let driver = nvml
         .sys_driver_version()
         .unwrap_or_else(|_| "of unknown version".into());
     let names: Vec<String> = found
-        .gpus
         .iter()
         .filter(|(_, l)| l.slice.is_none())
         .map(|(d, l)| format!("GPU {} {}", l.index, d.name().unwrap_or_default()))
@@ -304,34 +297,19 @@ pub fn survey_gpus() -> Result<String, Failure> {
 
 impl MemoryBackend for NvmlBackend {
     fn facts(&self) -> BackendFacts {
-        let simulated = self
-            .driver
-            .as_deref()
-            .is_some_and(|d| d.starts_with(SIMULATED_PREFIX));
-        let note = match self.lists {
-            ListQuality::Spoilt => {
-                "; the driver's process lists turned out to be nonsense and are left out"
-            }
-            ListQuality::Good | ListQuality::Useless => "",
-        };
-        BackendFacts {
-            name: "nvml".into(),
-            version: self.driver.clone(),
-            simulated,
-            reason: format!("{}{note}", self.reason),
+        let mut facts = self.facts.clone();
+        if self.lists == ListQuality::Spoilt {
+            facts.reason +=
+                "; the driver's process lists turned out to be nonsense and are left out";
         }
+        facts
     }
 
     fn devices(&self) -> Vec<DeviceFacts> {
         self.gpus.iter().map(|g| g.facts.clone()).collect()
     }
 
-    fn sample(
-        &mut self,
-        clock: &Clock,
-        wanted: Wanted,
-        into: &mut Vec<MemorySample>,
-    ) -> Result<(), ReadingError> {
+    fn sample(&mut self, clock: &Clock, wanted: Wanted, into: &mut Vec<MemorySample>) -> Reading {
         let mut errors = Vec::new();
         self.attribution.begin_reading();
         for gpu in self.gpus.iter_mut().filter(|g| !g.lost) {
@@ -381,7 +359,7 @@ impl MemoryBackend for NvmlBackend {
         Some(super::SamplerOptions::SHORTEST)
     }
 
-    fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+    fn probe(&mut self, into: &mut Vec<u64>) -> Reading {
         into.clear();
         let used = |gpu: &NvmlGpu| {
             if gpu.lost {

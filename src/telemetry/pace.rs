@@ -21,13 +21,39 @@ const BURST_NS: i64 = 300_000_000;
 /// Interval of readings in a burst, nanoseconds.
 const BURST_EVERY_NS: i64 = 10_000_000;
 
+/// How many of the last costs are kept.
+const KEPT_COSTS: usize = 15;
+
+/// How long the last readings took, nanoseconds.
+#[derive(Debug, Default)]
+struct LastCosts {
+    costs: [i64; KEPT_COSTS],
+    noted: usize,
+}
+
+impl LastCosts {
+    fn note_cost(&mut self, cost_ns: i64) {
+        self.costs[self.noted % KEPT_COSTS] = cost_ns;
+        self.noted += 1;
+    }
+
+    fn last(&self) -> i64 {
+        self.costs[self.noted.saturating_sub(1) % KEPT_COSTS]
+    }
+
+    /// The median, as an interrupted reading takes longer but does not cost more; `None` of fewer than `least`.
+    fn median_of(&self, least: usize) -> Option<i64> {
+        let mut costs = self.costs;
+        let known = &mut costs[..self.noted.min(KEPT_COSTS)];
+        (known.len() >= least).then(|| *known.select_nth_unstable(known.len() / 2).1)
+    }
+}
+
 /// Decides when the next full reading is made.
 #[derive(Debug)]
 pub struct Pace {
     interval_ns: i64,
-    /// How long the last readings took, nanoseconds.
-    costs: [i64; 15],
-    readings: usize,
+    costs: LastCosts,
     burst_until: AtNs,
 }
 
@@ -36,27 +62,21 @@ impl Pace {
     pub fn new(interval_ns: i64) -> Pace {
         Pace {
             interval_ns,
-            costs: [0; 15],
-            readings: 0,
+            costs: LastCosts::default(),
             burst_until: AtNs::MIN,
         }
     }
 
     /// Records how long a full reading took.
     pub fn note_cost(&mut self, cost_ns: i64) {
-        self.costs[self.readings % self.costs.len()] = cost_ns;
-        self.readings += 1;
+        self.costs.note_cost(cost_ns);
     }
 
-    /// Take every Nth tick; 1 takes all. Uses the median of the last readings, because an
-    /// interrupted one is not representative.
+    /// Take every Nth tick; 1 takes all.
     pub fn tick_stretch(&self) -> i64 {
-        let mut costs = self.costs;
-        let known = &mut costs[..self.readings.min(self.costs.len())];
-        if known.len() < ENOUGH {
+        let Some(median) = self.costs.median_of(ENOUGH) else {
             return 1;
-        }
-        let (_, median, _) = known.select_nth_unstable(known.len() / 2);
+        };
         let wanted = median.saturating_mul(COST_FACTOR).min(LONGEST_NS);
         (wanted + self.interval_ns - 1)
             .div_euclid(self.interval_ns)
@@ -73,8 +93,7 @@ impl Pace {
     /// When the next reading of a burst is due, with a tick coming at `due`.
     pub fn burst_due(&self, now: AtNs, due: AtNs) -> Option<AtNs> {
         let at = now + BURST_EVERY_NS;
-        let cost = self.costs[self.readings.saturating_sub(1) % self.costs.len()];
-        let cheap = cost.saturating_mul(COST_FACTOR) <= BURST_EVERY_NS;
+        let cheap = self.costs.last().saturating_mul(COST_FACTOR) <= BURST_EVERY_NS;
         // A reading right before the tick would add nothing.
         (cheap && at <= self.burst_until && at + BURST_EVERY_NS / 2 <= due).then_some(at)
     }
@@ -93,9 +112,7 @@ pub struct Probing {
     pub interval_ns: i64,
     /// Whether any probe succeeded.
     pub used: bool,
-    /// How long the last probes took, nanoseconds.
-    costs: [i64; 15],
-    probes: usize,
+    costs: LastCosts,
     /// Ticks without probes, because a probe takes too long.
     rested: u32,
     /// Lowest and highest usage since the last sample, per device.
@@ -128,8 +145,7 @@ impl Probing {
             tick_ns,
             interval_ns: base_ns.unwrap_or_default(),
             used: false,
-            costs: [0; 15],
-            probes: 0,
+            costs: LastCosts::default(),
             rested: 0,
             range: vec![None; devices],
             values: Vec::with_capacity(devices),
@@ -166,15 +182,9 @@ impl Probing {
             }
             self.used = true;
         }
-        self.costs[self.probes % self.costs.len()] = clock.now() - start;
-        self.probes += 1;
-        if let Some(base) = self.base_ns {
-            if self.probes >= self.costs.len() {
-                // The median: an interrupted probe took longer, but did not cost more.
-                let mut costs = self.costs;
-                let (_, median, _) = costs.select_nth_unstable(self.costs.len() / 2);
-                self.interval_ns = median.saturating_mul(PROBE_COST_FACTOR).max(base);
-            }
+        self.costs.note_cost(clock.now() - start);
+        if let (Some(base), Some(median)) = (self.base_ns, self.costs.median_of(KEPT_COSTS)) {
+            self.interval_ns = median.saturating_mul(PROBE_COST_FACTOR).max(base);
         }
     }
 

@@ -1,7 +1,7 @@
 //! A backend that plays back samples on the clock it is read with: for tests and for replaying an
 //! old capture.
 
-use super::{MemoryBackend, ReadingError, Wanted};
+use super::{MemoryBackend, Reading, ReadingError, Wanted};
 use crate::capture::{AtNs, BackendFacts, DeviceFacts, MemorySample};
 use crate::clock::Clock;
 use std::time::Duration;
@@ -99,6 +99,7 @@ impl ReplayBackend {
     }
 
     /// Sets the shortest probe interval; `None` forbids probing.
+    #[cfg(test)]
     pub fn probed_every(mut self, floor: Option<Duration>) -> ReplayBackend {
         self.probe_floor = floor;
         self
@@ -142,12 +143,7 @@ impl MemoryBackend for ReplayBackend {
         self.devices.clone()
     }
 
-    fn sample(
-        &mut self,
-        clock: &Clock,
-        wanted: Wanted,
-        into: &mut Vec<MemorySample>,
-    ) -> Result<(), ReadingError> {
+    fn sample(&mut self, clock: &Clock, wanted: Wanted, into: &mut Vec<MemorySample>) -> Reading {
         let now = clock.now();
         // Samples between the last reading and the end belong to the session too.
         let rest = self.as_recorded && self.tracks.iter().any(|t| t.played < t.samples.len());
@@ -184,7 +180,7 @@ impl MemoryBackend for ReplayBackend {
         self.probe_floor
     }
 
-    fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+    fn probe(&mut self, into: &mut Vec<u64>) -> Reading {
         let now = self.clock.now();
         into.clear();
         into.extend(

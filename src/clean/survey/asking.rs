@@ -2,7 +2,6 @@
 //! had.
 
 use super::containers::{ContainerDetails, seconds_since};
-use crate::capture::Probe;
 use crate::clean::facts::EngineHealth;
 use crate::clean::history::ObservedContainer;
 use crate::container::Runtime;
@@ -18,13 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The engine that is process 1 of a container.
 fn serving_engine(container: &ContainerDetails) -> Option<EngineId> {
-    let (engine, recognition) = engine::recognise(&container.facts)?;
+    let (engine, recognition) = engine::recognise(&container.found.facts)?;
     recognition.serving.then_some(engine)
 }
 
 /// Its engine's port, unless another container answers there: on a shared network it may be a neighbour.
 fn own_port(runtime: &Runtime, container: &ContainerDetails, engine: EngineId) -> Option<u16> {
-    let facts = &container.facts;
+    let facts = &container.found.facts;
     let port = ((engine.settings)(facts).port).unwrap_or(engine.default_port);
     let listener = tokio::task::block_in_place(|| runtime.port_listener(facts, port));
     (listener != Listener::Other).then_some(port)
@@ -98,9 +97,9 @@ pub async fn engine_health(
     now_ns: i64,
     starting: Duration,
 ) -> EngineState {
-    let up = container.facts.state.started_ns;
+    let up = container.found.facts.state.started_ns;
     let up = up.and_then(|since| seconds_since(now_ns, since));
-    if let Some(check) = container.check {
+    if let Some(check) = container.found.check {
         return by_check(check, now_ns);
     }
     let (Some(engine), Some(up)) = (serving_engine(container), up) else {
@@ -110,10 +109,10 @@ pub async fn engine_health(
         return EngineState::Is(EngineHealth::Starting);
     }
     let port = own_port(runtime, container, engine);
-    let Some(port) = port.filter(|p| runtime.has_outside_route(&container.facts, *p)) else {
+    let Some(port) = port.filter(|p| runtime.has_outside_route(&container.found.facts, *p)) else {
         return EngineState::Is(EngineHealth::Unknown);
     };
-    let asked = runtime.get_outside(&container.facts, port, engine.health_path);
+    let asked = runtime.get_outside(&container.found.facts, port, engine.health_path);
     by_answer(timeout(PATIENCE, asked).await.ok().and_then(|r| r.status))
 }
 
@@ -149,12 +148,12 @@ pub async fn observe_container(
     ill: bool,
 ) -> ObservedContainer {
     let mut observation = ObservedContainer {
-        id: container.facts.id.clone(),
-        started_ns: container.facts.state.started_ns,
+        id: container.found.facts.id.clone(),
+        started_ns: container.found.facts.state.started_ns,
         gpu_percent: busy,
         ..ObservedContainer::default()
     };
-    let last = timeout(PATIENCE, runtime.log_last(&container.facts));
+    let last = timeout(PATIENCE, runtime.log_last(&container.found.facts));
     observation.last_log_ns = last.await.ok().flatten();
     let Some(engine) = serving_engine(container).filter(|_| !ill) else {
         return observation;
@@ -165,18 +164,15 @@ pub async fn observe_container(
     let Some(port) = own_port(runtime, container, engine) else {
         return observation;
     };
-    let asked = timeout(PATIENCE, runtime.get_outside(&container.facts, port, path));
+    let asked = timeout(
+        PATIENCE,
+        runtime.get_outside(&container.found.facts, port, path),
+    );
     if let Ok(reply) = asked.await {
         if reply.status == Some(200) {
             observation.requests = prometheus::requests_total(&reply.body);
-            let probe = Probe {
-                path: path.to_owned(),
-                route: reply.route,
-                status: reply.status,
-                body: reply.body,
-                ..Probe::default()
-            };
-            observation.requests_now = (engine.read_probes)(&[probe]).requests_running;
+            let probes = [reply.into_probe(path, 0)];
+            observation.requests_now = (engine.read_probes)(&probes).requests_running;
         }
     }
     observation

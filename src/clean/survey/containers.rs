@@ -3,12 +3,11 @@
 use crate::capture::ContainerFacts;
 use crate::clean::facts::ContainerLook;
 use crate::clean::never::ruler_of_cgroup;
-use crate::container::inspect::{HealthStatus, InspectedContainer};
+use crate::container::inspect::InspectedContainer;
 use crate::container::leftovers::{Owner, owner_of};
-use crate::container::ours::labels_are_its_own;
+use crate::container::teardown::labels_are_its_own;
 use crate::container::{DEADLINE_LABEL, KEEP_LABEL, OWNER_LABEL, RUN_LABEL, Runtime};
 use crate::error::Failure;
-use crate::redact::Secrets;
 use crate::telemetry::attribution;
 use futures::StreamExt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,18 +24,10 @@ const AT_A_TIME: usize = 8;
 /// A container as Docker reports it.
 #[derive(Default)]
 pub struct ContainerDetails {
-    /// Facts. Where it could not be inspected, those of the list.
-    pub facts: ContainerFacts,
+    /// What Docker reports. Where it could not be inspected, the facts of the list alone.
+    pub found: InspectedContainer,
     /// Whether it was inspected.
     pub inspected: bool,
-    /// Its secrets.
-    pub secrets: Secrets,
-    /// State by Docker's own health check.
-    pub check: Option<HealthStatus>,
-    /// The cgroup that it was created below.
-    pub cgroup_parent: Option<String>,
-    /// The container that owns its pid namespace.
-    pub lives_in: Option<String>,
     /// Whether plimsoll created it.
     pub ours: bool,
     /// Whether Docker did not report the owner of its labels.
@@ -88,12 +79,8 @@ pub async fn list_containers(
 impl ContainerDetails {
     fn inspected(found: InspectedContainer) -> ContainerDetails {
         ContainerDetails {
-            facts: found.facts,
+            found,
             inspected: true,
-            secrets: found.secrets,
-            check: found.check,
-            cgroup_parent: found.cgroup_parent,
-            lives_in: found.lives_in,
             ..ContainerDetails::default()
         }
     }
@@ -108,20 +95,24 @@ impl ContainerDetails {
     }
 
     fn from_list(facts: ContainerFacts) -> ContainerDetails {
-        ContainerDetails {
+        let found = InspectedContainer {
             facts,
+            ..InspectedContainer::default()
+        };
+        ContainerDetails {
+            found,
             ..ContainerDetails::default()
         }
     }
 
     /// Whether it runs, and its process 1 is known.
     pub fn is_running(&self) -> bool {
-        self.inspected && self.facts.state.status == "running"
+        self.inspected && self.found.facts.state.status == "running"
     }
 
     /// Docker's part of the look. `now_ns`: wall time. `remote`: the daemon is another machine's.
     pub fn docker_look(&self, now_ns: i64, remote: bool) -> ContainerLook {
-        let facts = &self.facts;
+        let facts = &self.found.facts;
         // Without the lock and the processes the owner is not assumed dead.
         let known = self.ours && self.inspected;
         ContainerLook {
@@ -139,7 +130,7 @@ impl ContainerDetails {
                 owner => owner,
             },
             past_deadline_s: past_deadline(facts, now_ns).filter(|_| self.ours),
-            ruled_by: ruled_by(facts, self.cgroup_parent.as_deref()),
+            ruled_by: ruled_by(facts, self.found.cgroup_parent.as_deref()),
             ..ContainerLook::default()
         }
     }
@@ -149,29 +140,29 @@ impl ContainerDetails {
 /// its first process. In the order of their names.
 pub fn namespace_sharers(all: &[ContainerDetails], id: &str) -> Vec<String> {
     let in_it = |m: &&ContainerDetails| {
-        let mut lives_in = m.lives_in.as_deref();
+        let mut lives_in = m.found.lives_in.as_deref();
         // Who shares a sharer's namespace shares this one too; a loop cannot be.
         for _ in 0..all.len() {
             let Some(host) = lives_in.and_then(|w| all.iter().find(|m| is_called(m, w))) else {
                 return false;
             };
-            if host.facts.id == id {
+            if host.found.facts.id == id {
                 return true;
             }
-            lives_in = host.lives_in.as_deref();
+            lives_in = host.found.lives_in.as_deref();
         }
         false
     };
     let lives =
-        |m: &&ContainerDetails| matches!(m.facts.state.status.as_str(), "running" | "paused");
+        |m: &&ContainerDetails| matches!(m.found.facts.state.status.as_str(), "running" | "paused");
     let others = all.iter().filter(|m| !m.ours).filter(lives).filter(in_it);
-    let mut names: Vec<String> = others.map(|m| m.facts.name.clone()).collect();
+    let mut names: Vec<String> = others.map(|m| m.found.facts.name.clone()).collect();
     names.sort();
     names
 }
 
 fn is_called(container: &ContainerDetails, word: &str) -> bool {
-    container.facts.id == word || container.facts.name == word
+    container.found.facts.id == word || container.found.facts.name == word
 }
 
 /// A container on the list. That it is gone is accepted after two answers.
@@ -185,12 +176,14 @@ async fn looked_at(runtime: &Runtime, id: &str) -> Result<Option<InspectedContai
 /// Names of those with our labels that cannot be judged for want of an answer.
 pub fn unanswered_names<'a>(containers: impl Iterator<Item = &'a ContainerDetails>) -> Vec<String> {
     let unseen = |m: &&ContainerDetails| labelled(m) && (!m.inspected || m.owner_unreported);
-    let names = containers.filter(unseen).map(|m| m.facts.name.clone());
+    let names = containers
+        .filter(unseen)
+        .map(|m| m.found.facts.name.clone());
     names.collect()
 }
 
 fn labelled(container: &ContainerDetails) -> bool {
-    let has = |label: &str| container.facts.labels.contains_key(label);
+    let has = |label: &str| container.found.facts.labels.contains_key(label);
     has(RUN_LABEL) && has(OWNER_LABEL) && !has(KEEP_LABEL)
 }
 
@@ -200,7 +193,7 @@ async fn settle_owners(runtime: &Runtime, all: &mut [ContainerDetails], blind: &
     let images: BTreeSet<String> = all
         .iter()
         .filter(|m| labelled(m))
-        .map(|m| m.facts.image_id.clone())
+        .map(|m| m.found.facts.image_id.clone())
         .collect();
     let labels: BTreeMap<String, Result<Option<BTreeMap<String, String>>, ()>> =
         futures::stream::iter(images)
@@ -212,16 +205,16 @@ async fn settle_owners(runtime: &Runtime, all: &mut [ContainerDetails], blind: &
             .collect()
             .await;
     for one in all.iter_mut().filter(|m| labelled(m)) {
-        let answer = labels.get(&one.facts.image_id);
+        let answer = labels.get(&one.found.facts.image_id);
         one.owner_unreported = matches!(answer, Some(Err(())));
         let image = answer.and_then(|labels| labels.as_ref().ok());
         match image.and_then(Option::as_ref) {
             Some(image) => {
-                one.ours = labels_are_its_own(&one.facts, image);
+                one.ours = labels_are_its_own(&one.found.facts, image);
             }
             None => blind.push(format!(
                 "the origin of the labels of container `{}` is unknown, because its image is missing: it counts as not created by plimsoll",
-                one.facts.name
+                one.found.facts.name
             )),
         }
     }
@@ -325,7 +318,7 @@ mod tests {
             };
             facts.state.status = status.into();
             let mut container = ContainerDetails::from_list(facts);
-            container.lives_in = lives_in.map(str::to_owned);
+            container.found.lives_in = lives_in.map(str::to_owned);
             container.ours = ours;
             container
         };
@@ -402,7 +395,11 @@ mod tests {
         // No pid is as great as this one.
         let owner =
             launch::owner_label().replace(&format!(":{}:", std::process::id()), ":4194305:");
-        container.facts.labels.insert(OWNER_LABEL.into(), owner);
+        container
+            .found
+            .facts
+            .labels
+            .insert(OWNER_LABEL.into(), owner);
         container
     }
 
@@ -420,6 +417,7 @@ mod tests {
         container.inspected = true;
         assert_eq!(container.docker_look(0, true).owner, Owner::Unknown);
         container
+            .found
             .facts
             .labels
             .insert(OWNER_LABEL.into(), launch::owner_label());

@@ -111,8 +111,8 @@ impl<'a> ProcessLooker<'a> {
         let name = |pid: u32| {
             let cgroups = read_cgroups(pid);
             let id = container_of(&cgroups, self.known);
-            match id.and_then(|id| containers.iter().find(|m| m.facts.id == id)) {
-                Some(container) => (!container.ours).then(|| container.facts.name.clone()),
+            match id.and_then(|id| containers.iter().find(|m| m.found.facts.id == id)) {
+                Some(container) => (!container.ours).then(|| container.found.facts.name.clone()),
                 None => Some(process_name(pid)),
             }
         };

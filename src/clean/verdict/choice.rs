@@ -1,8 +1,7 @@
 //! Which containers the user chose: by name or id, label, image, or all that hold GPU memory.
 
 use super::CleanRequest;
-use super::words::total_bytes;
-use crate::clean::facts::{ContainerLook, Survey};
+use crate::clean::facts::{ContainerLook, Survey, total_bytes};
 
 /// Shortest part of an id that chooses a container.
 const SHORTEST_ID: usize = 4;

@@ -5,7 +5,9 @@
 use super::choice::ChosenBy;
 use super::words::{self, Ruling, format_span};
 use super::{CleanAct, CleanRule, CleanVerdict, PROTECT_LABEL, VerdictSubject};
-use crate::clean::facts::{Activity, ContainerLook, EngineHealth, ProcessLook};
+use crate::clean::facts::{
+    Activity, ContainerLook, EngineHealth, ProcessLook, add_held, total_bytes,
+};
 use crate::clean::never;
 use crate::container::RUN_LABEL;
 use crate::container::is_protected;
@@ -295,16 +297,13 @@ fn too_young(activity: &Activity, wanted: Duration) -> Option<String> {
 
 /// Ended processes that were not collected and still hold memory.
 fn zombies(look: &ContainerLook) -> Option<Ruling> {
-    let zombie = |p: &&ProcessLook| p.state == Some('Z') && words::total_bytes(&p.gpu_bytes) > 0;
+    let zombie = |p: &&ProcessLook| p.state == Some('Z') && total_bytes(&p.gpu_bytes) > 0;
     let all: Vec<&ProcessLook> = processes_of(look).filter(zombie).collect();
     if all.is_empty() || phase(look) != ContainerPhase::Live {
         return None;
     }
     let mut sum = BTreeMap::<String, u64>::new();
-    for (device, bytes) in all.iter().flat_map(|p| &p.gpu_bytes) {
-        let so_far = sum.entry(device.clone()).or_default();
-        *so_far = so_far.saturating_add(*bytes);
-    }
+    all.iter().for_each(|p| add_held(&mut sum, &p.gpu_bytes));
     let held = words::describe_held(&sum).unwrap_or_default();
     let why = format!(
         "{} ended and not collected; hold {held}",

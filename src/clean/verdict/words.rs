@@ -1,7 +1,7 @@
 //! The parts that verdicts and their sentences are made of.
 
 use super::{CleanAct, CleanRule, CleanVerdict, VerdictSubject};
-use crate::clean::facts::{ProcessLook, StuckThread};
+use crate::clean::facts::{ProcessLook, StuckThread, total_bytes};
 use crate::report::layout;
 use crate::units::Bytes;
 use std::collections::BTreeMap;
@@ -58,11 +58,6 @@ impl Ruling {
 /// A length of time.
 pub(super) fn format_span(seconds: u64) -> String {
     layout::format_duration(seconds as f64)
-}
-
-/// The whole memory held on GPUs, bytes.
-pub(super) fn total_bytes(gpu_bytes: &BTreeMap<String, u64>) -> u64 {
-    (gpu_bytes.values()).fold(0, |sum, bytes| sum.saturating_add(*bytes))
 }
 
 /// `21.30 GiB on GPU-0a1b`, `42.60 GiB on 2 GPUs`; `None` where nothing is known to be held.

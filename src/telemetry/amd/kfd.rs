@@ -1,11 +1,11 @@
 //! The tree of the compute driver (KFD): which of its GPUs is which card, and the memory of each
 //! process on each GPU. Reading it is cheap and wakes no GPU.
 
-use super::hwmon::number_in;
+use super::sensors::number_in;
 use crate::capture::{AtNs, ProcessMemory};
 use crate::clock::Clock;
 use crate::host::processes::numbers_in;
-use crate::telemetry::gpu_process::{self, Raw};
+use crate::telemetry::attribution::{self, Raw};
 use crate::telemetry::pace::Spacing;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -232,7 +232,7 @@ impl Processes {
             }
         }
         if !unknown.is_empty() {
-            listed.extend(gpu_process::identify_in(
+            listed.extend(attribution::identify_in(
                 &self.proc,
                 unknown,
                 &self.container_id,
@@ -273,7 +273,7 @@ impl Processes {
         pids.sort_unstable();
         // The driver keeps the directories of some ended processes; these are dropped here.
         let raw = pids.into_iter().map(|pid| (pid, None)).collect();
-        let known = gpu_process::identify_in(&self.proc, raw, &self.container_id);
+        let known = attribution::identify_in(&self.proc, raw, &self.container_id);
         self.watched = known
             .into_iter()
             .map(|who| {

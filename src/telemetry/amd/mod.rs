@@ -3,29 +3,90 @@
 //! used only where those files are missing.
 
 pub mod choose;
-pub mod hwmon;
 pub mod kfd;
-mod names;
-mod roots;
-mod sensors;
+pub mod sensors;
 pub mod smi;
 pub mod sysfs;
 
-pub use roots::{PROCFS_VARIABLE, Roots, SYSFS_VARIABLE, use_sysfs};
-
 use super::fdinfo::Clients;
-use super::{MeasuredContainer, MemoryBackend, ReadingError, Wanted, is_gone};
+use super::{MeasuredContainer, MemoryBackend, Reading, ReadingError, Wanted, is_gone};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample};
 use crate::clock::Clock;
 use crate::error::Failure;
+use crate::host::text_in;
 use crate::wording::count_noun;
-use hwmon::text_in;
 use kfd::{KfdNode, Processes};
 use sensors::Sensors;
-use smi::ToolBackend;
-use std::path::Path;
+use smi::{ToolBackend, Tools};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 use sysfs::{AMD_VENDOR, Card, CardMemoryFiles};
+
+/// Names a directory to read instead of `/sys`.
+pub const SYSFS_VARIABLE: &str = "PLIMSOLL_SYSFS_ROOT";
+/// Names a directory to read instead of `/proc` for AMD GPUs.
+pub const PROCFS_VARIABLE: &str = "PLIMSOLL_PROCFS_ROOT";
+
+/// The directory named on the command line.
+static NAMED: OnceLock<PathBuf> = OnceLock::new();
+
+/// Reads `path` instead of `/sys` from now on, whatever the environment contains. Only the first
+/// call has an effect.
+pub fn use_sysfs(path: PathBuf) {
+    // A second path would mix two machines.
+    let _ = NAMED.set(path);
+}
+
+/// Where the data about AMD GPUs is read.
+#[derive(Debug, Clone)]
+pub struct Roots {
+    /// Path of `/sys`.
+    pub sys: PathBuf,
+    /// Path of `/proc`.
+    pub proc: PathBuf,
+    /// Product name tables, in lookup order.
+    pub names: Vec<PathBuf>,
+    /// AMD's tools.
+    pub tools: Tools,
+}
+
+impl Default for Roots {
+    /// This machine's.
+    fn default() -> Roots {
+        Roots {
+            sys: "/sys".into(),
+            proc: "/proc".into(),
+            names: vec![
+                "/usr/share/libdrm/amdgpu.ids".into(),
+                "/opt/amdgpu/share/libdrm/amdgpu.ids".into(),
+            ],
+            tools: Tools::find_installed(),
+        }
+    }
+}
+
+impl Roots {
+    /// This machine's, except for what the command line ([`use_sysfs`]) and the environment name
+    /// ([`SYSFS_VARIABLE`], [`PROCFS_VARIABLE`]).
+    pub fn from_environment() -> Roots {
+        let mut roots = Roots::default();
+        let named = |variable| std::env::var_os(variable).filter(|v| !v.is_empty());
+        let sys = NAMED.get().cloned();
+        if let Some(sys) = sys.or_else(|| named(SYSFS_VARIABLE).map(PathBuf::from)) {
+            roots.sys = sys;
+        }
+        if let Some(proc) = named(PROCFS_VARIABLE) {
+            roots.proc = proc.into();
+        }
+        roots
+    }
+
+    /// Whether any path differs from the real machine's.
+    pub fn is_emulated(&self) -> bool {
+        self.sys != Path::new("/sys") || self.proc != Path::new("/proc")
+    }
+}
 
 /// How long a full reading may wait for the sensors; they usually take less than 1 ms.
 const PATIENCE: Duration = Duration::from_millis(5);
@@ -42,9 +103,7 @@ pub struct AmdBackend {
     sensors: Sensors,
     processes: Processes,
     clients: Option<Clients>,
-    version: Option<String>,
-    emulated: bool,
-    reason: String,
+    facts: BackendFacts,
 }
 
 struct AmdGpu {
@@ -181,7 +240,7 @@ impl AmdBackend {
             .iter()
             .map(|card| nodes_of(card).first().and_then(|n| n.gfx_architecture()))
             .collect();
-        let names = names::card_names(&cards, &architectures, roots);
+        let names = sysfs::card_names(&cards, &architectures, roots);
         let processes = processes(opened.iter().map(|o| o.ids.clone()).collect());
         let has_partition = opened.iter().any(|o| o.partition.is_some());
         if has_partition && !processes.is_offered() {
@@ -236,15 +295,17 @@ impl AmdBackend {
         let clients =
             Clients::start_watching(&roots.proc, integrated.map(|g| g.bdf.clone()).collect());
         notes.insert(0, found);
-        let reason = notes.join("; ");
         Ok(AmdBackend {
             gpus,
             sensors,
             processes,
             clients,
-            version: driver_version(roots),
-            emulated: roots.is_emulated(),
-            reason,
+            facts: BackendFacts {
+                name: "amd".into(),
+                version: driver_version(roots),
+                simulated: roots.is_emulated(),
+                reason: notes.join("; "),
+            },
         })
     }
 }
@@ -328,8 +389,8 @@ pub fn survey_gpus(roots: &Roots) -> Result<String, Failure> {
             let architecture = node.first().and_then(|n| n.gfx_architecture());
             let mut no_tools = roots.clone();
             no_tools.tools = smi::Tools::in_directories(Vec::new());
-            let name = names::card_names(&[card], &[architecture], &no_tools).concat();
-            let asleep = if hwmon::SensorFiles::open(&card.device).is_awake() {
+            let name = sysfs::card_names(&[card], &[architecture], &no_tools).concat();
+            let asleep = if sensors::SensorFiles::open(&card.device).is_awake() {
                 ""
             } else {
                 ", asleep"
@@ -376,7 +437,7 @@ fn survey_tools(roots: &Roots) -> Result<String, Failure> {
 /// The driver's version; a driver built with the kernel has the kernel's.
 fn driver_version(roots: &Roots) -> Option<String> {
     let kernel = || text_in(&roots.proc.join("sys/kernel/osrelease"));
-    text_in(&roots.sys.join(Path::new("module/amdgpu/version"))).or_else(kernel)
+    text_in(&roots.sys.join("module/amdgpu/version")).or_else(kernel)
 }
 
 impl MemoryBackend for AmdBackend {
@@ -386,32 +447,21 @@ impl MemoryBackend for AmdBackend {
             .into_iter()
             .map(|place| self.gpus[place].bdf.as_str())
             .collect();
-        let note = if hanging.is_empty() {
-            String::new()
-        } else {
-            format!(
+        let mut facts = self.facts.clone();
+        if !hanging.is_empty() {
+            facts.reason += &format!(
                 "; reading the sensors of GPU {} hangs, and they are left out",
                 hanging.join(", ")
-            )
-        };
-        BackendFacts {
-            name: "amd".into(),
-            version: self.version.clone(),
-            simulated: self.emulated,
-            reason: format!("{}{note}", self.reason),
+            );
         }
+        facts
     }
 
     fn devices(&self) -> Vec<DeviceFacts> {
         self.gpus.iter().map(|g| g.facts.clone()).collect()
     }
 
-    fn sample(
-        &mut self,
-        clock: &Clock,
-        wanted: Wanted,
-        into: &mut Vec<MemorySample>,
-    ) -> Result<(), ReadingError> {
+    fn sample(&mut self, clock: &Clock, wanted: Wanted, into: &mut Vec<MemorySample>) -> Reading {
         // The sensor thread reads while the memory files are read here.
         self.sensors.request_reading();
         let clients = self.clients.as_ref();
@@ -476,7 +526,7 @@ impl MemoryBackend for AmdBackend {
         Some(Duration::from_millis(1))
     }
 
-    fn probe(&mut self, into: &mut Vec<u64>) -> Result<(), ReadingError> {
+    fn probe(&mut self, into: &mut Vec<u64>) -> Reading {
         into.clear();
         let gpus = self.gpus.iter().enumerate();
         into.extend(gpus.map(|(place, gpu)| match &gpu.memory {

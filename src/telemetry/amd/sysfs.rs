@@ -1,11 +1,18 @@
 //! The graphics driver's tree: which cards are a maker's, what they are, and the memory of AMD's. Reading the
 //! memory files wakes no GPU: the kernel answers from its own counters.
+//!
+//! Product names of the GPUs: from the board, else from libdrm's table, else from `amd-smi` once.
 
-use super::hwmon::{hwmon_directory, number_in, text_in};
+use super::Roots;
+use super::sensors::{hwmon_directory, number_in};
+use super::smi::ToolOutcome;
+use super::smi::reports::parse_amd_smi;
+use crate::host::text_in;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// AMD's PCI vendor id.
 pub const AMD_VENDOR: &str = "0x1002";
@@ -236,6 +243,63 @@ pub fn product_name(table: &str, device_id: u32, revision: u32) -> Option<String
             fields.next().filter(|name| same && !name.is_empty())
         })
         .map(str::to_owned)
+}
+
+/// How long the start may wait for `amd-smi` when only it knows a name.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A name for each card. `architecture` is that of each card, as in `gfx942`, where known.
+pub fn card_names(cards: &[&Card], architecture: &[Option<String>], roots: &Roots) -> Vec<String> {
+    let tables: Vec<String> = roots
+        .names
+        .iter()
+        .filter_map(|path| std::fs::read_to_string(path).ok())
+        .collect();
+    let in_tables = |card: &Card| {
+        let (device, revision) = (card.device_id?, card.revision?);
+        tables
+            .iter()
+            .find_map(|table| product_name(table, device, revision))
+    };
+    let mut names: Vec<Option<String>> = cards
+        .iter()
+        .map(|card| card.product_name.clone().or_else(|| in_tables(card)))
+        .collect();
+    if names.iter().any(Option::is_none) {
+        let tool_names = by_tool(roots);
+        for (name, card) in names.iter_mut().zip(cards) {
+            let same = |(bdf, _): &&(String, String)| *bdf == card.bdf;
+            *name = name
+                .take()
+                .or_else(|| tool_names.iter().find(same).map(|(_, name)| name.clone()));
+        }
+    }
+    let anonymous = |place: usize| match architecture.get(place) {
+        Some(Some(gfx)) => format!("AMD GPU {gfx}"),
+        _ => match cards[place].device_id {
+            Some(device) => format!("AMD GPU {device:04x}"),
+            None => "AMD GPU".to_owned(),
+        },
+    };
+    names
+        .into_iter()
+        .enumerate()
+        .map(|(place, name)| name.unwrap_or_else(|| anonymous(place)))
+        .collect()
+}
+
+/// PCI addresses and names reported by `amd-smi`; empty if the tool is missing or too slow.
+fn by_tool(roots: &Roots) -> Vec<(String, String)> {
+    let Some(tool) = roots.tools.find_tool("amd-smi") else {
+        return Vec::new();
+    };
+    match (roots.tools).run_tool(&tool, "static --asic --bus --json", PATIENCE) {
+        ToolOutcome::Text { text, .. } => parse_amd_smi(&text)
+            .into_iter()
+            .filter_map(|gpu| Some((gpu.bdf?, gpu.name?)))
+            .collect(),
+        ToolOutcome::Failed(_) | ToolOutcome::StillRunning(_) => Vec::new(),
+    }
 }
 
 #[cfg(test)]

@@ -48,16 +48,11 @@ pub fn memory_v1(nvml: &Nvml, device: &Device) -> Result<DeviceMemory, NvmlError
     })
 }
 
-/// The GPUs of the host.
-pub struct ListedDevices {
-    /// GPUs that can be identified, followed by their slices.
-    pub gpus: Vec<(Device<'static>, Listed)>,
-    /// A sentence for each other GPU.
-    pub notes: Vec<String>,
-}
+/// A device of the driver's, and how it is listed.
+pub type ListedDevice = (Device<'static>, Listed);
 
-/// Every GPU that can be identified, and a sentence for each that cannot.
-pub fn list_devices(nvml: &'static Nvml) -> Result<ListedDevices, Failure> {
+/// Every GPU that can be identified, followed by their slices, and a sentence for each that cannot.
+pub fn list_devices(nvml: &'static Nvml) -> Result<(Vec<ListedDevice>, Vec<String>), Failure> {
     let count = nvml
         .device_count()
         .map_err(|e| Failure::environment(format!("NVML lists no GPUs: {e}")))?;
@@ -96,7 +91,7 @@ pub fn list_devices(nvml: &'static Nvml) -> Result<ListedDevices, Failure> {
         listed.index = count.saturating_add(place as u32);
         found.push((device, listed));
     }
-    Ok(ListedDevices { gpus: found, notes })
+    Ok((found, notes))
 }
 
 /// Whether a GPU is split into MIG slices; false where it cannot be.
@@ -107,7 +102,7 @@ pub fn is_sliced(device: &Device) -> bool {
 }
 
 /// The slices of a GPU.
-fn slices_of(parent: u32, device: &Device<'static>) -> Vec<(Device<'static>, Listed)> {
+fn slices_of(parent: u32, device: &Device<'static>) -> Vec<ListedDevice> {
     if !is_sliced(device) {
         return Vec::new();
     }

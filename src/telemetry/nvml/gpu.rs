@@ -41,7 +41,7 @@ pub struct NvmlGpu {
     pub facts: DeviceFacts,
     pub layout: MemoryCall,
     /// Whether it is a MIG slice: it has memory and processes, but no gauges of its own.
-    slice: bool,
+    pub slice: bool,
     /// Whether it is split into slices.
     pub sliced: bool,
     /// Whether the driver records the peak memory of each process. Plimsoll never switches this on.
@@ -294,11 +294,6 @@ impl NvmlGpu {
             ""
         };
         format!("{}: {error}{end}", self.display_name())
-    }
-
-    /// Whether it is a slice of a GPU.
-    pub fn is_slice(&self) -> bool {
-        self.slice
     }
 
     /// Its name in messages.

@@ -1,7 +1,7 @@
 //! The driver's process lists, read into a buffer of our own size, because the driver's count can
 //! be wrong or huge.
 
-use crate::telemetry::gpu_process::{self, Raw};
+use crate::telemetry::attribution::{self, Raw};
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, Nvml};
 use std::ffi::c_uint;
@@ -115,7 +115,7 @@ impl ProcessLists {
                 Err(ListTrouble::Driver(_)) => {}
             }
         }
-        gpu_process::merge_lists(&lists, total_bytes).ok_or(ListTrouble::Nonsense)
+        attribution::merge_lists(&lists, total_bytes).ok_or(ListTrouble::Nonsense)
     }
 
     /// One list, in a single call if the room suffices, which halves the driver's cost.

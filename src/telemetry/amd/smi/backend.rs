@@ -5,8 +5,8 @@ use super::reports::{parse_amd_smi, parse_rocm_smi, without_colours};
 use super::{GpuReport, ToolOutcome, ToolProcess, Tools, combine_reports};
 use crate::capture::{BackendFacts, DeviceFacts, DeviceKind, MemorySample, ProcessMemory};
 use crate::clock::{Clock, to_nanos};
-use crate::telemetry::gpu_process::{self, Raw};
-use crate::telemetry::{MemoryBackend, ReadingError, Wanted};
+use crate::telemetry::attribution::{self, Raw};
+use crate::telemetry::{MemoryBackend, Reading, ReadingError, Wanted};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -32,8 +32,7 @@ pub struct ToolBackend {
     _end: Sender<()>,
     proc: PathBuf,
     container_id: String,
-    reason: String,
-    tool: &'static str,
+    facts: BackendFacts,
 }
 
 struct ToolReading {
@@ -117,10 +116,14 @@ impl ToolBackend {
             _end,
             proc: proc.to_owned(),
             container_id: container_id.to_owned(),
-            reason: format!(
-                "the driver's files are not visible here, so {name} is asked every few seconds; which of the host's GPUs are the container's is unknown"
-            ),
-            tool: name,
+            facts: BackendFacts {
+                name: "amd".into(),
+                version: Some(name.into()),
+                simulated: false,
+                reason: format!(
+                    "the driver's files are not visible here, so {name} is asked every few seconds; which of the host's GPUs are the container's is unknown"
+                ),
+            },
         })
     }
 
@@ -137,15 +140,7 @@ impl ToolBackend {
                 device: device.index,
                 used_bytes,
                 processes: self.gpu_processes(gpu, device.total_bytes),
-                power_mw: gpu.power_mw,
-                temperature_c: gpu.edge_c,
-                hotspot_temp_c: gpu.hotspot_c,
-                memory_temp_c: gpu.memory_c,
-                utilization_pct: gpu.busy_pct,
-                mem_utilization_pct: gpu.memory_busy_pct,
-                clock_gfx_mhz: gpu.gfx_mhz,
-                clock_mem_mhz: gpu.memory_mhz,
-                ..MemorySample::default()
+                ..gpu.gauges.clone()
             });
         }
     }
@@ -153,8 +148,8 @@ impl ToolBackend {
     fn gpu_processes(&self, gpu: &GpuReport, total: Option<u64>) -> Option<Vec<ProcessMemory>> {
         let listed = gpu.processes.as_ref()?;
         let raw: Vec<Raw> = listed.iter().map(|p| (p.pid, p.vram_bytes)).collect();
-        let merged = gpu_process::merge_lists(&[raw], total.unwrap_or(u64::MAX))?;
-        Some(gpu_process::identify_in(
+        let merged = attribution::merge_lists(&[raw], total.unwrap_or(u64::MAX))?;
+        Some(attribution::identify_in(
             &self.proc,
             merged,
             &self.container_id,
@@ -262,24 +257,14 @@ fn nothing(name: &str, error: Option<String>, text: &str) -> String {
 
 impl MemoryBackend for ToolBackend {
     fn facts(&self) -> BackendFacts {
-        BackendFacts {
-            name: "amd".into(),
-            version: Some(self.tool.into()),
-            simulated: false,
-            reason: self.reason.clone(),
-        }
+        self.facts.clone()
     }
 
     fn devices(&self) -> Vec<DeviceFacts> {
         self.devices.clone()
     }
 
-    fn sample(
-        &mut self,
-        clock: &Clock,
-        _wanted: Wanted,
-        into: &mut Vec<MemorySample>,
-    ) -> Result<(), ReadingError> {
+    fn sample(&mut self, clock: &Clock, _wanted: Wanted, into: &mut Vec<MemorySample>) -> Reading {
         // Most ticks have no new reading, and repeating the last one would not be a measurement.
         let Some(reading) = self
             .first

@@ -10,6 +10,8 @@ pub mod shapes;
 pub use backend::{ToolBackend, is_installed};
 pub use run::{ToolOutcome, Tools};
 
+use crate::capture::MemorySample;
+
 /// A tool's report of one GPU; `None` for what it does not report.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GpuReport {
@@ -25,22 +27,8 @@ pub struct GpuReport {
     pub vram_total_bytes: Option<u64>,
     /// Memory in use, bytes.
     pub vram_used_bytes: Option<u64>,
-    /// Power draw, milliwatts.
-    pub power_mw: Option<u32>,
-    /// Temperature of the edge of the die, °C.
-    pub edge_c: Option<u32>,
-    /// Temperature of its hottest spot, °C.
-    pub hotspot_c: Option<u32>,
-    /// Temperature of the memory, °C.
-    pub memory_c: Option<u32>,
-    /// Cores busy, percent.
-    pub busy_pct: Option<u32>,
-    /// Memory interface busy, percent.
-    pub memory_busy_pct: Option<u32>,
-    /// Clock of the cores, MHz.
-    pub gfx_mhz: Option<u32>,
-    /// Clock of the memory, MHz.
-    pub memory_mhz: Option<u32>,
+    /// Power, temperatures, clocks and utilisation.
+    pub gauges: MemorySample,
     /// Processes on it; `None` where the tool reports no list, empty where it reports that there
     /// are none.
     pub processes: Option<Vec<ToolProcess>>,
@@ -67,16 +55,9 @@ impl GpuReport {
             name,
             vram_total_bytes,
             vram_used_bytes,
-            power_mw,
-            edge_c,
-            hotspot_c,
-            memory_c,
-            busy_pct,
-            memory_busy_pct,
-            gfx_mhz,
-            memory_mhz,
             processes
         );
+        self.gauges.fill_gauges(&other.gauges);
     }
 }
 

@@ -6,6 +6,7 @@ use super::shapes::{
     parse_percent, parse_whole,
 };
 use super::{GpuReport, ToolProcess};
+use crate::capture::MemorySample;
 use serde_json::{Map, Value};
 
 /// Brackets that a banner or a warning may hold before the document begins.
@@ -110,31 +111,34 @@ fn gpu_report<'v>(
             "mem_usage.used_vram fb_usage.used_vram vram_usage.used_vram",
             "VRAM Total Used Memory (B)",
         ),
-        power_mw: first(
-            values(
-                "power.socket_power power.current_socket_power power.average_socket_power",
-                // `Average Graphics`, `Current Socket Graphics` and others, but not the limit.
-                "*Package Power (W)",
+        gauges: MemorySample {
+            power_mw: first(
+                values(
+                    "power.socket_power power.current_socket_power power.average_socket_power",
+                    // `Average Graphics`, `Current Socket Graphics` and others, but not the limit.
+                    "*Package Power (W)",
+                ),
+                parse_milliwatts,
             ),
-            parse_milliwatts,
-        ),
-        edge_c: degrees("temperature.edge", "Temperature (Sensor edge) (C)"),
-        hotspot_c: degrees(
-            "temperature.hotspot temperature.junction",
-            "Temperature (Sensor junction) (C)",
-        ),
-        memory_c: degrees(
-            "temperature.mem temperature.memory",
-            "Temperature (Sensor memory) (C)",
-        ),
-        busy_pct: share("usage.gfx_activity usage.gfx_usage", "GPU use (%)"),
-        memory_busy_pct: share(
-            "usage.umc_activity usage.mem_activity usage.mem_usage",
-            // `memory use` is traffic; how full the memory is, is `Memory Allocated`.
-            "GPU Memory Read/Write Activity (%)|GPU memory use (%)",
-        ),
-        gfx_mhz: clock("gfx", "sclk clock speed:|sclk clock speed"),
-        memory_mhz: clock("mem", "mclk clock speed:|mclk clock speed"),
+            temperature_c: degrees("temperature.edge", "Temperature (Sensor edge) (C)"),
+            hotspot_temp_c: degrees(
+                "temperature.hotspot temperature.junction",
+                "Temperature (Sensor junction) (C)",
+            ),
+            memory_temp_c: degrees(
+                "temperature.mem temperature.memory",
+                "Temperature (Sensor memory) (C)",
+            ),
+            utilization_pct: share("usage.gfx_activity usage.gfx_usage", "GPU use (%)"),
+            mem_utilization_pct: share(
+                "usage.umc_activity usage.mem_activity usage.mem_usage",
+                // `memory use` is traffic; how full the memory is, is `Memory Allocated`.
+                "GPU Memory Read/Write Activity (%)|GPU memory use (%)",
+            ),
+            clock_gfx_mhz: clock("gfx", "sclk clock speed:|sclk clock speed"),
+            clock_mem_mhz: clock("mem", "mclk clock speed:|mclk clock speed"),
+            ..MemorySample::default()
+        },
         processes: None,
     }
 }
@@ -284,13 +288,16 @@ mod tests {
             gpu: 3,
             vram_total_bytes: Some(16_000 * MIB),
             vram_used_bytes: Some(900 * MIB),
-            power_mw: Some(120_000),
-            hotspot_c: Some(70),
-            memory_c: Some(60),
-            busy_pct: Some(55),
-            memory_busy_pct: Some(20),
-            gfx_mhz: Some(1700),
-            memory_mhz: Some(1200),
+            gauges: MemorySample {
+                power_mw: Some(120_000),
+                hotspot_temp_c: Some(70),
+                memory_temp_c: Some(60),
+                utilization_pct: Some(55),
+                mem_utilization_pct: Some(20),
+                clock_gfx_mhz: Some(1700),
+                clock_mem_mhz: Some(1200),
+                ..MemorySample::default()
+            },
             ..GpuReport::default()
         };
         let of = |n: u32, unit: &str| json!({"value": n, "unit": unit});
@@ -377,9 +384,12 @@ mod tests {
             gpu: 2,
             bdf: Some("0000:1e:00.0".into()),
             name: Some("X".into()),
-            power_mw: Some(39_000),
-            memory_busy_pct: Some(7),
-            memory_mhz: Some(1200),
+            gauges: MemorySample {
+                power_mw: Some(39_000),
+                mem_utilization_pct: Some(7),
+                clock_mem_mhz: Some(1200),
+                ..MemorySample::default()
+            },
             ..GpuReport::default()
         };
         for document in [old, new] {
@@ -418,7 +428,7 @@ mod tests {
             for document in [list.clone(), json!({"gpu_data": list})] {
                 let report = one(&document);
                 prop_assert_eq!(report.vram_used_bytes, Some(used * MIB));
-                prop_assert_eq!(report.power_mw, Some(power * 1000));
+                prop_assert_eq!(report.gauges.power_mw, Some(power * 1000));
                 let processes = report.processes.unwrap();
                 prop_assert_eq!((processes[0].pid, processes[0].vram_bytes), (pid, None));
             }
