@@ -15,7 +15,6 @@ mod clean;
 mod compare;
 mod config;
 mod estimate;
-mod examples;
 mod experiment;
 mod loadline;
 mod page;
@@ -64,7 +63,7 @@ const STYLES: Styles = Styles::styled()
 
 /// Measure and plan the memory of LLM engines in containers.
 #[derive(Debug, Parser)]
-#[command(name = "plimsoll", version, styles = STYLES, after_help = examples::main(), max_term_width = 100)]
+#[command(name = "plimsoll", version, styles = STYLES, max_term_width = 100)]
 pub struct Cli {
     /// How much is printed, and in which colours.
     #[command(flatten)]
@@ -195,7 +194,6 @@ pub enum Command {
 
 /// `plimsoll profile`
 #[derive(Debug, Args)]
-#[command(after_help = examples::PROFILE)]
 pub struct ProfileArgs {
     /// Container: name, id (4 or more characters), or label=KEY[=VALUE]
     #[arg(required_unless_present = "process", conflicts_with = "process")]
@@ -219,7 +217,9 @@ pub struct ProfileArgs {
 
 /// `plimsoll run`
 #[derive(Debug, Args)]
-#[command(after_help = examples::RUN, override_usage = "plimsoll run [OPTIONS] <-i IMAGE|--preset NAME|--compose FILE|-- COMMAND>")]
+#[command(
+    override_usage = "plimsoll run [OPTIONS] <-i IMAGE|--preset NAME|--compose FILE|-- COMMAND>"
+)]
 #[group(id = "what", args = ["image", "preset", "compose", "words"], required = true, multiple = true)]
 pub struct RunArgs {
     /// Image to start
@@ -434,7 +434,6 @@ pub enum BenchChoice {
 
 /// `plimsoll record`
 #[derive(Debug, Args)]
-#[command(after_help = examples::RECORD)]
 pub struct RecordArgs {
     /// File to write; it must not exist
     #[arg(long, short, value_name = "FILE")]
@@ -458,7 +457,6 @@ pub struct RecordArgs {
 
 /// `plimsoll top`
 #[derive(Debug, Args)]
-#[command(after_help = examples::TOP)]
 pub struct TopArgs {
     /// Print once and exit
     #[arg(long)]
@@ -476,7 +474,6 @@ pub struct TopArgs {
 
 /// `plimsoll watch`
 #[derive(Debug, Args)]
-#[command(after_help = examples::WATCH)]
 pub struct WatchArgs {
     /// Serve metrics to Prometheus at this address, as 9400 or 127.0.0.1:9400; a bare port is on the
     /// loopback interface
@@ -514,7 +511,6 @@ impl WatchArgs {
 
 /// `plimsoll gpus`
 #[derive(Debug, Args)]
-#[command(after_help = examples::GPUS)]
 pub struct GpusArgs {
     /// Print JSON instead of text
     #[arg(long, help_heading = OUTPUT)]
@@ -523,7 +519,6 @@ pub struct GpusArgs {
 
 /// `plimsoll derive`
 #[derive(Debug, Args)]
-#[command(after_help = examples::DERIVE)]
 pub struct DeriveArgs {
     /// A `.capture` folder, or the profile beside it
     pub capture: PathBuf,
@@ -537,7 +532,6 @@ pub struct DeriveArgs {
 
 /// `plimsoll demo`
 #[derive(Debug, Args)]
-#[command(after_help = examples::DEMO)]
 pub struct DemoArgs {
     /// Where its files go.
     #[command(flatten)]
@@ -546,7 +540,6 @@ pub struct DemoArgs {
 
 /// `plimsoll parse`
 #[derive(Debug, Args)]
-#[command(after_help = examples::PARSE)]
 pub struct ParseArgs {
     /// Engine that wrote the log; auto: recognised by its lines
     #[arg(long, value_name = "NAME", default_value = "auto")]
@@ -560,7 +553,6 @@ pub struct ParseArgs {
 
 /// `plimsoll doctor`
 #[derive(Debug, Args)]
-#[command(after_help = examples::DOCTOR)]
 pub struct DoctorArgs {
     /// Print JSON instead of text
     #[arg(long, help_heading = OUTPUT)]

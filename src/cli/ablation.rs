@@ -7,7 +7,6 @@ const GRAPHS: &str = "Graphs";
 
 /// `plimsoll ablate`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::ABLATE)]
 pub struct AblateArgs {
     /// Idle container with the engine in it: name or id
     pub container: String,
@@ -30,7 +29,6 @@ pub struct AblateArgs {
 
 /// `plimsoll cuda-graphs`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::CUDA_GRAPHS)]
 pub struct CudaGraphsArgs {
     /// Container with TensorRT-LLM, or an idle one with vLLM: name or id
     pub container: String,

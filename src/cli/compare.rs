@@ -10,7 +10,6 @@ const CALCULATED: &str = "Calculated elsewhere";
 
 /// `plimsoll compare`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::COMPARE)]
 #[group(id = "judging", args = ["fail_on", "against"], multiple = false)]
 pub struct CompareArgs {
     /// Two profiles, the baseline first; or one or more with --calc-*
@@ -61,7 +60,6 @@ pub struct Limits {
 
 /// `plimsoll validate`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::VALIDATE)]
 #[command(mut_arg("results_dir", |arg| arg.help("Results directory: reports go to DIR/validation-reports/")))]
 pub struct ValidateArgs {
     /// Profiles, or folders with profiles in them
@@ -92,7 +90,6 @@ pub enum FailOn {
 
 /// `plimsoll calibrate`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::CALIBRATE)]
 pub struct CalibrateArgs {
     /// Profiles, or folders with profiles in them [default: the results directory]
     #[arg(value_name = "PROFILE|DIR")]

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 /// `plimsoll experiment`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::EXPERIMENT)]
 pub struct ExperimentArgs {
     /// What is varied.
     #[command(subcommand)]

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 /// `plimsoll loadline`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::LOADLINE)]
 #[command(mut_arg("results_dir", |arg| arg.help("Results directory: a load line goes to DIR/loadline/CONTAINER-TIME/")))]
 pub struct LoadlineArgs {
     /// Container with a serving engine: name, id, or label=KEY[=VALUE]

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 /// `plimsoll replay`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::REPLAY)]
 pub struct ReplayArgs {
     /// Profile, `.capture` folder, recording, or a folder with one run
     pub path: PathBuf,

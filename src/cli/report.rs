@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 /// `plimsoll report`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::REPORT)]
 pub struct ReportArgs {
     /// Profiles, captures, documents, or folders with these in them; - is a document on standard input
     #[arg(required = true, value_name = "DIR|FILE")]

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 /// `plimsoll why`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::WHY)]
 pub struct WhyArgs {
     /// Container (in any state), Compose project, log file, capture, profile or bundle; - reads
     /// standard input

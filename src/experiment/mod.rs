@@ -86,14 +86,6 @@ impl RequestedLoad {
             Some(short) => long - short.share * (long - f64::from(short.input_len)),
         }
     }
-
-    /// The prompts in words: `128`, `64 or 256`.
-    pub fn prompt_words(&self) -> String {
-        match self.short_prompts {
-            None => self.prompt_tokens.to_string(),
-            Some(short) => format!("{} or {}", short.input_len, self.prompt_tokens),
-        }
-    }
 }
 
 /// The document.

@@ -42,13 +42,13 @@ impl<'n> GivenKeys<'n> {
             let Some(spec) = keys::find_key(known, &key.name) else {
                 let names = known
                     .iter()
-                    .flat_map(|k| k.aliases.iter().chain([&k.name]).copied());
+                    .flat_map(|k| k.aliases.iter().chain([&k.name]).map(String::as_str));
                 let message = format!("unknown key {} of {what}", quote_short(&key.name));
                 return Err(
                     FileFault::new(key.at, message).with_hint_if(did_you_mean(&key.name, names, 1))
                 );
             };
-            if let Some((first, _)) = given.insert(spec.name, (key.at, value)) {
+            if let Some((first, _)) = given.insert(spec.name.as_str(), (key.at, value)) {
                 let message = format!("`{}` is given twice, by two of its names", spec.name);
                 return Err(FileFault::new(key.at, message).with_other(first));
             }
@@ -111,7 +111,7 @@ pub fn read_entry(
     defaults: &GivenKeys<'_>,
     presets: Presets<'_>,
 ) -> Result<ModelEntry, FileFault> {
-    let own = GivenKeys::sort_keys("an entry of `models`", node, keys::ENTRY)?;
+    let own = GivenKeys::sort_keys("an entry of `models`", node, &keys::KEYS.entry)?;
     let given = own.over(defaults);
     let mut template = CellTemplate::default();
     let place = read_place(&own, &given, defaults, node.at, presets, &mut template)?;
