@@ -236,6 +236,12 @@ pub fn unreadable_file(path: &Path, e: io::Error) -> Failure {
     .caused_by(e)
 }
 
+/// A document of a version that this release does not know.
+pub fn newer_document(path: &Path) -> Failure {
+    let message = format!("`{}` was written by a newer plimsoll", path.display());
+    Failure::usage(message).hint("update plimsoll")
+}
+
 /// A file that the user named and that cannot be read; one of its folder with nearly its name is asked after.
 pub fn unreadable_input(path: &Path, e: io::Error) -> Failure {
     let failure = Failure::usage(format!("cannot read `{}`", path.display()));

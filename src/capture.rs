@@ -4,18 +4,12 @@
 //! run, and a test fixture is just a capture. Log lines and memory samples can be many, so they
 //! are streamed to files of their own (see `store`) and handed to `derive` as iterators.
 
-mod limit;
 mod null_for_zero;
 mod requests;
 mod sampling;
-mod shared;
-mod workload;
 
-pub use limit::{LimitLevel, MemoryLimit};
 pub use requests::{ErrorKind, LengthUnit, RequestError, RequestRow, TokenSource};
 pub use sampling::{CallCost, DeviceEvent, SamplingFacts, Tenants};
-pub use shared::SharedStart;
-pub use workload::{ShortPrompts, Workload};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -563,10 +557,9 @@ pub struct ProcessMemory {
 }
 
 /// A phase of the run. The order is the order of a run.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Sampling before the engine or the load begins.
     Baseline,
@@ -784,5 +777,109 @@ impl RunEnd {
             RunEnd::Failed(_) => "the run failed",
         };
         Some(format!("{end} before it was measured"))
+    }
+}
+
+/// The load to put on the engine. `None` leaves a value to the engine's bench.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Workload {
+    /// Prompt tokens per request; null where a prompt was given instead (0 in the type: no bench
+    /// takes a prompt of nothing).
+    #[serde(default, with = "null_for_zero")]
+    #[schemars(with = "Option<u32>")]
+    pub input_len: u32,
+    /// Generated tokens per request.
+    pub output_len: u32,
+    /// Sequences per batch (latency bench).
+    pub batch_size: Option<u32>,
+    /// Measured iterations (latency bench).
+    pub num_iters: Option<u32>,
+    /// Warm-up iterations (latency bench) or requests (serve bench).
+    pub num_iters_warmup: Option<u32>,
+    /// Requests (throughput and serve bench).
+    pub num_prompts: Option<u32>,
+    /// Requests in flight at most (serve bench).
+    pub max_concurrency: Option<u32>,
+    /// Requests per second (serve bench); `None` is as fast as possible.
+    pub request_rate: Option<f64>,
+    /// Random seed handed to the bench.
+    pub seed: Option<u64>,
+    /// Text of the prompt (transformers probe); `None` is `input_len` random tokens.
+    #[serde(default)]
+    pub prompt: Option<String>,
+    /// Whether operators and layers are reported (transformers probe).
+    #[serde(default)]
+    pub per_layer: bool,
+    /// The other prompts of a mixture, where `input_len` is the length of the long ones (builtin).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub short_prompts: Option<ShortPrompts>,
+}
+
+/// Short prompts among long ones.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ShortPrompts {
+    /// Tokens of a short prompt.
+    pub input_len: u32,
+    /// Share of the requests that have one, 0 to 1. Which they are follows from the seed.
+    pub share: f64,
+}
+
+/// An engine was started once for several captures: its start-up was observed before this one, and
+/// its samples are part of this capture too, at negative moments.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SharedStart {
+    /// Run that observed it.
+    pub run_id: String,
+    /// When the engine was started.
+    pub began_at_ns: AtNs,
+    /// When it served; between this and the capture's own beginning nothing was sampled.
+    pub served_at_ns: AtNs,
+}
+
+/// Where a limit on the container's memory is set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitLevel {
+    /// The container's own cgroup (`docker run --memory`).
+    Container,
+    /// A cgroup above it, by its path: a systemd slice, a Slurm job, a Kubernetes pod.
+    Cgroup(String),
+    /// No cgroup: the host's physical memory.
+    #[default]
+    Host,
+}
+
+/// A limit on the container's memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemoryLimit {
+    /// Bytes.
+    pub bytes: u64,
+    /// Where it is set.
+    pub level: LimitLevel,
+}
+
+impl MemoryLimit {
+    /// As attributes of an `oom` event.
+    pub fn to_attributes(&self) -> [(String, String); 2] {
+        let level = match &self.level {
+            LimitLevel::Container => "container",
+            LimitLevel::Cgroup(path) => path,
+            LimitLevel::Host => "host",
+        };
+        [
+            ("level".into(), level.into()),
+            ("limit_bytes".into(), self.bytes.to_string()),
+        ]
+    }
+
+    /// The limit that an `oom` event names; `None` for Docker's own events, which name none.
+    pub fn from_event(event: &ContainerEvent) -> Option<MemoryLimit> {
+        let level = match event.attributes.get("level")?.as_str() {
+            "container" => LimitLevel::Container,
+            "host" => LimitLevel::Host,
+            path => LimitLevel::Cgroup(path.to_owned()),
+        };
+        let bytes = event.attributes.get("limit_bytes")?.parse().ok()?;
+        Some(MemoryLimit { bytes, level })
     }
 }

@@ -14,38 +14,32 @@ mod ablation;
 mod clean;
 mod compare;
 mod config;
+mod engine;
 mod estimate;
 mod experiment;
 mod loadline;
 mod page;
-mod replay;
-mod report;
+mod reading;
 mod shell;
-mod start;
 mod sweep;
-mod target;
 mod tune;
 mod values;
-mod why;
 mod words;
 
 pub use ablation::{AblateArgs, CudaGraphsArgs};
 pub use clean::CleanArgs;
 pub use compare::{CalibrateArgs, CompareArgs, FailOn, Limits, ValidateArgs};
 pub use config::{ConfigArgs, ConfigCommand, ModelsArgs, SchemaArgs, SchemaCommand};
+pub use engine::{EngineFlags, LogArgs, ProcessArgs, StartArgs};
 pub use estimate::EstimateArgs;
 pub use experiment::{
     ConcurrencyArgs, ExperimentArgs, ExperimentCommand, ExperimentFlags, MixedArgs, SeqlenArgs,
 };
 pub use loadline::LoadlineArgs;
-pub use replay::ReplayArgs;
-pub use report::ReportArgs;
+pub use reading::{ReplayArgs, ReportArgs, WhyArgs};
 pub use shell::{CompletionsArgs, ManArgs, ManPage, man_pages};
-pub use start::{EngineFlags, StartArgs};
 pub use sweep::{MachineArgs, MergeArgs, Scheduler, SweepArgs, SweepCommand, SweepRunArgs};
-pub use target::{LogArgs, ProcessArgs};
 pub use tune::TuneArgs;
-pub use why::WhyArgs;
 pub use words::{HEALTH_TIMEOUT, flags_under_headings, words_to_pass_on};
 
 // Headings of help pages.
@@ -483,13 +477,13 @@ pub struct WatchArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = look_interval)]
     pub interval: Duration,
     /// Process id of an engine on this host to follow too; may be repeated
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(2..), help_heading = target::WITHOUT_DOCKER)]
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(2..), help_heading = engine::WITHOUT_DOCKER)]
     pub pid: Vec<u32>,
     /// Cgroup of an engine to follow too (service, scope or slice); may be repeated
-    #[arg(long, value_name = "PATH", value_parser = some_text, help_heading = target::WITHOUT_DOCKER)]
+    #[arg(long, value_name = "PATH", value_parser = some_text, help_heading = engine::WITHOUT_DOCKER)]
     pub cgroup: Vec<String>,
     /// Kubernetes pod on this node to follow too: [NAMESPACE/]POD[/CONTAINER]; may be repeated
-    #[arg(long, value_name = "POD", value_parser = some_text, help_heading = target::WITHOUT_DOCKER)]
+    #[arg(long, value_name = "POD", value_parser = some_text, help_heading = engine::WITHOUT_DOCKER)]
     pub pod: Vec<String>,
     /// Keep the latest profile of each container in this folder, as NAME.json
     #[arg(long, value_name = "DIR", help_heading = OUTPUT)]

@@ -309,9 +309,7 @@ impl Console {
         };
         written.map_err(|e| Failure::environment("cannot write to standard output").caused_by(e))
     }
-}
 
-impl Console {
     /// Whether a page on stdout can be drawn over.
     pub fn draws_pages(&self) -> bool {
         terminal::can_draw(&io::stdout())

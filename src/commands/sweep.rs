@@ -8,7 +8,7 @@ pub(super) mod slurm;
 pub(super) mod source;
 pub(super) mod watch;
 
-use super::load::{exit_code_of, live_backend, max_log_bytes, run_stoppable};
+use super::load::{exit_code_of, live_backend, max_log_bytes, quote_path, run_stoppable};
 use crate::cli::{SweepArgs, SweepCommand, SweepRunArgs, words_to_pass_on};
 use crate::collect::{StopSignal, unless_stopped};
 use crate::console::Console;
@@ -41,7 +41,8 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
 pub fn run_sweep_command(console: &Console, args: SweepArgs) -> anyhow::Result<ExitCode> {
     if let Some(SweepCommand::Merge(args)) = args.command {
-        return results::run_merge(console, &args);
+        results::joined(console, &args.dirs, args.output.as_deref())?;
+        return Ok(ExitCode::Done);
     }
     let args = args.run;
     let (sweep, text) = source::read_source(&args)?;
@@ -264,11 +265,8 @@ pub(super) fn same_run(
 
 /// The command that goes on with a run.
 fn go_on(args: &SweepRunArgs, folder: &Path) -> String {
-    let quoted = |path: &Path| {
-        let text = path.to_string_lossy().into_owned();
-        shlex::try_quote(&text).map_or_else(|_| text.clone(), |q| q.into_owned())
-    };
-    let file = args.file.as_deref().or(args.config.as_deref()).map(quoted);
+    let file = args.file.as_deref().or(args.config.as_deref());
+    let file = file.map(quote_path);
     let mut words = vec![file.unwrap_or_else(|| "…".into())];
     // Without these it would be another run.
     words.extend(
@@ -281,7 +279,7 @@ fn go_on(args: &SweepRunArgs, folder: &Path) -> String {
     words.extend(args.adaptive.map(|percent| format!("--adaptive={percent}")));
     let host = args.machines.docker_host.as_ref();
     words.extend(host.map(|url| format!("--docker-host={url}")));
-    words.push(format!("--resume={}", quoted(folder)));
+    words.push(format!("--resume={}", quote_path(folder)));
     format!("go on with `plimsoll sweep {}`", words.join(" "))
 }
 

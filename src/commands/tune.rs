@@ -5,7 +5,7 @@ mod hosts;
 mod measure;
 
 use super::experiment::sweep_options;
-use super::load::{publish_document, run_stoppable};
+use super::load::{latency_limits, publish_document, quote_path, run_stoppable};
 use super::sweep::fit::ask_estimates;
 use super::sweep::place::RunPlace;
 use super::sweep::remote::{RemoteRun, run_remotely};
@@ -22,7 +22,6 @@ use crate::container::Runtime;
 use crate::engine::{EngineId, ServeJob};
 use crate::error::{ExitCode, Failure};
 use crate::estimate::question::Answer;
-use crate::loadline::Objectives;
 use crate::matrix::{
     Cell, CellGroup, EnginePlace, GroupId, OomMemory, PlanOptions, ServerConfig, Shard,
     SweepDefinition, SweepPlan,
@@ -53,12 +52,8 @@ const ANSWER_FILE: &str = "tune.json";
 const BUDGET_USED: &str = "the time";
 
 pub fn run_tune(console: &Console, args: TuneArgs) -> anyhow::Result<ExitCode> {
-    let objectives = Objectives::parse_objectives(&args.slo, args.slo_percentile);
-    let objectives = objectives.map_err(|why| {
-        Failure::usage(format!("--slo: {why}")).hint("as in --slo ttft=500ms,itl.p99=50ms")
-    })?;
     let limits = TuningLimits {
-        objectives,
+        objectives: latency_limits(&args.slo, args.slo_percentile)?,
         headroom_percent: args.headroom,
     };
     run_stoppable(console, async |stop| {
@@ -751,8 +746,7 @@ fn nothing_keeps_limits(answer: &Tuning) -> Failure {
 }
 
 fn go_on(folder: &Path) -> String {
-    let text = folder.to_string_lossy().into_owned();
-    let quoted = shlex::try_quote(&text).map_or_else(|_| text.clone(), |q| q.into_owned());
+    let quoted = quote_path(folder);
     format!("go on with the same command and --resume={quoted}")
 }
 

@@ -270,11 +270,6 @@ impl ExperimentLevel {
             ..load
         }
     }
-
-    /// Requests that were asked for, over all repeats.
-    pub fn asked_requests(&self) -> u64 {
-        self.asked.all_requests()
-    }
 }
 
 /// What the requests say: counts, latencies, throughput.

@@ -159,9 +159,9 @@ impl Experiment {
             word.filter(|w| !w.is_empty()).map(str::to_owned)
         };
         let mut devices: Vec<String> = Vec::new();
-        for name in profiles().flat_map(device_names) {
-            if !devices.contains(&name) {
-                devices.push(name);
+        for device in profiles().flat_map(|p| &p.gpu_info.devices) {
+            if !devices.contains(&device.name) {
+                devices.push(device.name.clone());
             }
         }
         let mut experiment = Experiment {
@@ -207,12 +207,6 @@ fn memory_of(profile: &Profile) -> Option<&'static str> {
         DeviceKind::Gpu => "GPU memory",
         DeviceKind::HostCgroup => "host memory of the container",
     })
-}
-
-/// Names of the measured devices.
-fn device_names(profile: &Profile) -> Vec<String> {
-    let devices = profile.gpu_info.devices.iter();
-    devices.map(|d| d.name.clone()).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The sweep file: YAML to cells, checked strictly, each mistake reported with its place.
 
 mod entry;
-mod fault;
 mod keys;
 mod patterns;
 mod scalars;
@@ -15,12 +14,11 @@ use crate::error::Failure;
 use crate::preset::Preset;
 use crate::redact::{REDACTED, Secrets};
 use entry::{GivenKeys, ModelEntry};
-use fault::FileFault;
 pub(super) use keys::flag_of_name;
 pub use keys::sweep_schema;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
-use tree::{NodePlace, YamlNode, YamlValue};
+use tree::{FileFault, NodePlace, YamlNode, YamlValue};
 
 /// The longest file, bytes.
 const MAX_BYTES: usize = 4 << 20;

@@ -1,6 +1,5 @@
 //! The results directory: names, the atomic write, the capture on disk, the lock on a container.
 
-mod cache;
 mod jsonl;
 mod lock;
 pub mod private;
@@ -12,7 +11,6 @@ mod state;
 mod writer;
 
 pub use crate::bounded;
-pub use cache::{read_cached, write_cached};
 pub use jsonl::{FoundLines, JsonLines, append_shared, json_line, line_document, read_lines};
 pub use lock::{ContainerLock, FileLock, LockRefusal, is_locked};
 pub use profiles::{
@@ -21,7 +19,7 @@ pub use profiles::{
 };
 pub use reader::StoredCapture;
 pub use recording::{Recording, RecordingHeader, RecordingWriter, begins_recording};
-pub use state::SharedFile;
+pub use state::{SharedFile, read_cached, write_cached};
 pub use writer::CaptureWriter;
 
 use crate::error::{ExitCode, Failure};
@@ -57,8 +55,15 @@ impl RunPaths {
 pub fn check_output(results: &Path, output: Option<&Path>) -> Result<(), Failure> {
     let (folder, _) = output_place(results, output, "model")?;
     private::create_folders(&folder).map_err(|e| unwritable(&folder, e))?;
-    private::try_folder(&folder).map_err(|e| unwritable(&folder, e))?;
+    private::unnamed_file(&folder).map_err(|e| unwritable(&folder, e))?;
     Ok(())
+}
+
+/// Makes a folder that the user named, and those above it that are missing.
+pub fn make_folders(folder: &Path) -> Result<(), Failure> {
+    private::create_folders(folder).map_err(|e| {
+        Failure::environment(format!("cannot make the folder `{}`", folder.display())).caused_by(e)
+    })
 }
 
 /// The folder of the results, and the name of a run's in it without its ending.

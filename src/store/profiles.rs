@@ -107,11 +107,7 @@ pub fn parse_profile(path: &Path, bytes: &[u8]) -> Result<ProfileFile, Failure> 
                     no_profile(path, "a part of it is missing or of another kind").caused_by(e)
                 })
         }
-        Some(Some(theirs)) if Some(theirs) > ours => Err(Failure::usage(format!(
-            "`{}` was written by a newer plimsoll",
-            path.display()
-        ))
-        .hint("update plimsoll")),
+        Some(Some(theirs)) if Some(theirs) > ours => Err(bounded::newer_document(path)),
         _ if crate::compare::subject::is_older(&document) => {
             Ok(ProfileFile::Older(Box::new(document)))
         }

@@ -103,11 +103,7 @@ impl StoredCapture {
         };
         let CaptureHead { capture_version } = bounded::parse_json(&bytes).map_err(broken)?;
         if capture_version.is_some_and(|v| v > u64::from(CAPTURE_VERSION)) {
-            return Err(Failure::usage(format!(
-                "`{}` was written by a newer plimsoll",
-                file.display()
-            ))
-            .hint("update plimsoll"));
+            return Err(bounded::newer_document(&file));
         }
         let capture = bounded::parse_json(&bytes).map_err(broken)?;
         Ok(StoredCapture {

@@ -99,11 +99,6 @@ impl OomFile {
         &self.memory
     }
 
-    /// Whether this very cell is remembered.
-    pub fn knows_cell(&self, cell: &CellId) -> bool {
-        self.memory.records().any(|r| r.cell == *cell)
-    }
-
     /// Lines that could not be read; sentences.
     pub fn warnings(&self) -> &[String] {
         &self.warnings

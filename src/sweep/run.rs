@@ -118,7 +118,7 @@ pub async fn run_sweep(
     leftovers::end_leftovers(context, work.plan, work.history).await?;
     // A row is written before the file that all runs share: that may lack the last.
     for record in work.ooms() {
-        if !ooms.knows_cell(&record.cell) {
+        if !ooms.memory().records().any(|r| r.cell == record.cell) {
             ooms.add_record(record)?;
         }
     }
@@ -332,7 +332,7 @@ impl<'a> RowLedger<'a> {
             };
             state.ooms.add_record(record)?;
         }
-        for (group, took_s) in self.context.take_starts() {
+        for (group, took_s) in lock_data(&self.context.starts).drain(..) {
             state.forecast.learn_start(&group, took_s);
         }
         if row.status == RowStatus::Done {

@@ -1,7 +1,7 @@
 //! The document of a tuning: the best settings, what each was worth, everything that was tried and what was not.
 
 use super::search::TuningSearch;
-use super::space::{SettingAxis, SettingSpace};
+use super::space::SettingAxis;
 use super::trial::{LoadFigures, MissedLimit, Trial, TuningGoal, TuningLimits};
 use crate::capture::RunEnd;
 use crate::compare::validate::ItemRow;
@@ -301,7 +301,7 @@ fn worth_of_settings(
             if std::mem::replace(&mut other[at], place) == place {
                 continue;
             }
-            let Some(candidate) = candidate_at(space, &other) else {
+            let Some(candidate) = space.candidates.iter().position(|own| *own == other) else {
                 continue;
             };
             let trial = search.trials().iter().find(|t| t.candidate == candidate);
@@ -328,10 +328,6 @@ fn worth_of_settings(
         }
     }
     worth
-}
-
-fn candidate_at(space: &SettingSpace, places: &[usize]) -> Option<usize> {
-    space.candidates.iter().position(|own| own == places)
 }
 
 /// How far a trial's score is from the winner's, both under long loads where both had one, else both under short ones.

@@ -545,9 +545,7 @@ impl<'a> TuningMeasure<'a> {
         move |cell, row| {
             let name = names.get(&cell.id).cloned().unwrap_or_default();
             if row.status != RowStatus::Done {
-                let cause = row.cause.map_or("unknown", RowCause::as_str);
-                let message = row.message.as_deref().unwrap_or_default();
-                return (name, format!("{cause}: {message}"));
+                return (name, row.describe_cause());
             }
             let figures = &row.figures;
             let parts = [

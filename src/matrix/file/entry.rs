@@ -3,10 +3,9 @@
 use super::super::cell::{BenchWord, CellLoad};
 use super::super::expand::{AxisKey, AxisValue, CellTemplate, Matrix, MatrixAxis, complete_axes};
 use super::super::taken::{self, ArgumentFlag};
-use super::fault::FileFault;
 use super::keys::{self, KeySpec};
 use super::scalars::{self, wrong_value};
-use super::tree::{NodePlace, YamlKey, YamlNode, YamlValue, quote_short};
+use super::tree::{FileFault, NodePlace, YamlKey, YamlNode, YamlValue, quote_short};
 use super::{Presets, patterns};
 use crate::engine::EngineId;
 use crate::launch::recipe::cache_mount;

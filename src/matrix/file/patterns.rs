@@ -2,10 +2,9 @@
 
 use super::super::expand::{AxisKey, AxisValue, CellTemplate, ExcludePattern, MatrixAxis};
 use super::entry::{GivenKeys, argument_flag, no_rate, read_setting};
-use super::fault::FileFault;
 use super::keys;
 use super::scalars::{self, wrong_value};
-use super::tree::{NodePlace, YamlKey, YamlNode, YamlValue};
+use super::tree::{FileFault, NodePlace, YamlKey, YamlNode, YamlValue};
 use crate::wording::{count_noun, did_you_mean};
 use std::collections::HashMap;
 
