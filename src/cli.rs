@@ -566,13 +566,25 @@ fn some_text(text: &str) -> Result<String, String> {
     }
 }
 
+/// A number that is right, else what is wanted.
+fn number(text: &str, is_right: impl Fn(f64) -> bool, wanted: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|n| is_right(*n));
+    number.ok_or_else(|| wanted.into())
+}
+
+/// A text without its percent sign.
+fn without_percent(text: &str) -> &str {
+    text.trim().trim_end_matches('%').trim_end()
+}
+
 /// `5%` and `5`.
 fn percent(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').trim_end();
-    match number.parse::<f64>() {
-        Ok(p) if (0.0..=90.0).contains(&p) => Ok(p),
-        _ => Err("must be 0 to 90 percent: 5%".into()),
-    }
+    let is_right = |p| (0.0..=90.0).contains(&p);
+    number(
+        without_percent(text),
+        is_right,
+        "must be 0 to 90 percent: 5%",
+    )
 }
 
 /// A size, kept as it was written.
@@ -639,17 +651,15 @@ fn backend_arg(text: &str) -> Result<MemorySource, String> {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(v) if v > 0.0 && v <= 1.0 => Ok(v),
-        _ => Err("must be above 0 and at most 1".into()),
-    }
+    number(
+        text,
+        |v| v > 0.0 && v <= 1.0,
+        "must be above 0 and at most 1",
+    )
 }
 
 fn request_rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(v) if v > 0.0 => Ok(v),
-        _ => Err("must be above 0, or inf".into()),
-    }
+    number(text, |v| v > 0.0, "must be above 0, or inf")
 }
 
 #[cfg(test)]

@@ -473,7 +473,7 @@ fn another_file_of_the_same_name_adds_its_cells() {
     );
     assert!(came.iter().all(|c| c.contains(": done ")), "{came:?}");
     assert!(
-        remembered.unwrap().memory().records().next().is_none(),
+        remembered.unwrap().memory.records().next().is_none(),
         "it fitted"
     );
     sweep.nothing_was_repeated();

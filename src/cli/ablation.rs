@@ -1,6 +1,6 @@
 //! Flags of `ablate` and `cuda-graphs`.
 
-use super::{LoadArgs, arguments};
+use super::{LoadArgs, arguments, number};
 use clap::Args;
 
 const GRAPHS: &str = "Graphs";
@@ -62,10 +62,7 @@ pub struct CudaGraphsArgs {
 }
 
 fn mib(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(v) if v >= 0.0 && v.is_finite() => Ok(v),
-        _ => Err("must be 0 or more MiB".into()),
-    }
+    number(text, |v| v >= 0.0 && v.is_finite(), "must be 0 or more MiB")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Flags of `compare`, `validate` and `calibrate`.
 
-use super::{OUTPUT, ResultsArgs};
+use super::{OUTPUT, ResultsArgs, number, without_percent};
 use crate::compare::given::KvBasis;
 use crate::units::{Bytes, GIB};
 use clap::Args;
@@ -128,11 +128,12 @@ fn bytes(text: &str) -> Result<u64, String> {
 
 /// `5%` and `5`.
 fn percent(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').trim_end();
-    match number.parse::<f64>() {
-        Ok(p) if p.is_finite() && p >= 0.0 => Ok(p),
-        _ => Err("must be 0 or more percent: 5%".into()),
-    }
+    let is_right = |p: f64| p.is_finite() && p >= 0.0;
+    number(
+        without_percent(text),
+        is_right,
+        "must be 0 or more percent: 5%",
+    )
 }
 
 fn fail_on(text: &str) -> Result<FailOn, String> {

@@ -1,6 +1,6 @@
 //! Flags of the verbs that show what was kept: `report`, `replay` and `why`.
 
-use super::{LogArgs, OUTPUT, ProcessArgs, some_text};
+use super::{LogArgs, OUTPUT, ProcessArgs, number, some_text};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -37,10 +37,11 @@ pub struct ReportArgs {
 }
 
 fn price(text: &str) -> Result<f64, String> {
-    match text.trim().parse::<f64>() {
-        Ok(price) if price.is_finite() && price > 0.0 && price < 1e9 => Ok(price),
-        _ => Err("must be a number above 0".into()),
-    }
+    number(
+        text.trim(),
+        |p| p > 0.0 && p < 1e9,
+        "must be a number above 0",
+    )
 }
 
 /// `plimsoll replay`
@@ -63,18 +64,17 @@ pub struct ReplayArgs {
 }
 
 fn moment(text: &str) -> Result<f64, String> {
-    let seconds = text.trim().trim_end_matches('s').trim_end().parse::<f64>();
-    match seconds {
-        Ok(seconds) if seconds.is_finite() => Ok(seconds),
-        _ => Err("a number of seconds, as 12.5".into()),
-    }
+    let text = text.trim().trim_end_matches('s').trim_end();
+    number(text, f64::is_finite, "a number of seconds, as 12.5")
 }
 
 fn speed(text: &str) -> Result<f64, String> {
-    match text.trim().trim_end_matches('x').parse::<f64>() {
-        Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(speed),
-        _ => Err("a number above 0, as 10".into()),
-    }
+    let is_right = |n: f64| n.is_finite() && n > 0.0;
+    number(
+        text.trim().trim_end_matches('x'),
+        is_right,
+        "a number above 0, as 10",
+    )
 }
 
 /// `plimsoll why`

@@ -11,6 +11,7 @@ use crate::engine::{EngineId, LoadKind};
 use crate::error::{ExitCode, Failure};
 use crate::loadline::Objectives;
 use crate::report::content::Report;
+use crate::report::json::json_bytes;
 use crate::store::{self, CaptureWriter, RunPaths, write_atomically};
 use crate::telemetry::BackendChoice;
 use crate::units::Bytes;
@@ -344,9 +345,7 @@ pub fn publish_document(
     json: bool,
     report: impl FnOnce() -> anyhow::Result<Report>,
 ) -> anyhow::Result<()> {
-    let mut text = serde_json::to_vec_pretty(document)?;
-    text.push(b'\n');
-    let stored = write_atomically(path, &text);
+    let stored = write_atomically(path, &json_bytes(document)?);
     console.show_document(json, document, report)?;
     stored?;
     console.print_note(&format!("{what}: {}", path.display()));

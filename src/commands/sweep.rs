@@ -143,10 +143,7 @@ async fn dry_run(
         Ok(runtime) => present_limits(runtime, &sweep.cells).await,
         Err(_) => HashMap::new(),
     };
-    let known = known
-        .memory()
-        .clone()
-        .on_devices_of(machine_bytes(), &limits);
+    let known = known.memory.clone().on_devices_of(machine_bytes(), &limits);
     let mut plan = plan_sweep(args, sweep, place.shard, &known)?;
     let verdicts = fit::ask_estimates(&plan, runtime.as_ref().ok(), options.memory, stop).await;
     plan.apply_verdicts(verdicts, |group| args.run_anyway || history.measured(group));
@@ -309,7 +306,7 @@ async fn sweep_through(
     let (mut journal, history) = Journal::open_folder(folder.path())?;
     let ooms = OomFile::open_for_sweep(&args.results.dir, &sweep.name)?;
     same_run(&history, &sweep.name, args.fresh, shard, folder.path())?;
-    let warnings = history.warnings.iter().chain(ooms.warnings());
+    let warnings = history.warnings.iter().chain(&ooms.warnings);
     warnings.for_each(|w| console.print_warning(w));
     // What ran out of memory in this run itself makes other cells implied, not known.
     let of_this_run = |record: &OomRecord| {
@@ -317,10 +314,7 @@ async fn sweep_through(
         row.is_some_and(|row| row.cause == Some(RowCause::Oom) && row.ended == record.when)
     };
     let limits = present_limits(&runtime, &sweep.cells).await;
-    let remembered = ooms
-        .memory()
-        .clone()
-        .on_devices_of(machine_bytes(), &limits);
+    let remembered = ooms.memory.clone().on_devices_of(machine_bytes(), &limits);
     let mut plan = plan_sweep(args, sweep, shard, &remembered.without_records(of_this_run))?;
     let verdicts = fit::ask_estimates(&plan, Some(&runtime), options.memory, stop).await;
     plan.apply_verdicts(verdicts, |group| args.run_anyway || history.measured(group));

@@ -363,10 +363,10 @@ fn sampling(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
         findings
             .push(Finding::new_warning("readings_failed", message).quoting(s.last_error.clone()));
     }
-    if o.series.impossible_samples() > 0 {
+    if o.series.impossible > 0 {
         let message = format!(
             "{} left out: no device holds so much or is read at such a time",
-            count_noun(o.series.impossible_samples(), "reading")
+            count_noun(o.series.impossible, "reading")
         );
         findings.push(Finding::new_warning("readings_impossible", message));
     }

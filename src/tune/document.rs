@@ -179,8 +179,8 @@ impl Tuning {
         (goal, limits): (TuningGoal, &TuningLimits),
         winner: BestSettings,
     ) -> Tuning {
-        let space = search.space();
-        let trials = search.trials();
+        let space = search.space;
+        let trials = &search.trials;
         let best = search
             .winner()
             .and_then(|trial| best_settings(trial, goal, limits, winner));
@@ -191,7 +191,7 @@ impl Tuning {
         let tried: Vec<usize> = trials.iter().map(|t| t.candidate).collect();
         let untried = (0..space.candidates.len()).filter(|c| !tried.contains(c));
         let not_tried = untried.map(|candidate| {
-            let excluded = search.excluded().get(&candidate);
+            let excluded = search.excluded.get(&candidate);
             UntriedSettings {
                 settings: space.values_of(candidate),
                 reason: excluded.map_or_else(|| ended_by.to_owned(), String::clone),
@@ -285,7 +285,7 @@ fn worth_of_settings(
     goal: TuningGoal,
     limits: &TuningLimits,
 ) -> Vec<SettingWorth> {
-    let space = search.space();
+    let space = search.space;
     let Some(places) = space.candidates.get(winner.candidate) else {
         return Vec::new();
     };
@@ -304,7 +304,7 @@ fn worth_of_settings(
             let Some(candidate) = space.candidates.iter().position(|own| *own == other) else {
                 continue;
             };
-            let trial = search.trials().iter().find(|t| t.candidate == candidate);
+            let trial = search.trials.iter().find(|t| t.candidate == candidate);
             let (change_percent, remark) = match trial {
                 Some(trial) => measured_change(trial, winner, goal, limits),
                 None if !is_learnt => {

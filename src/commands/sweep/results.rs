@@ -6,6 +6,7 @@ use crate::console::Console;
 use crate::container::Runtime;
 use crate::error::Failure;
 use crate::matrix::{Cell, SweepPlan, resolved_yaml};
+use crate::report::json::json_bytes;
 use crate::report::sweep::{Results, StatusCounts, json};
 use crate::store::write_atomically;
 use crate::sweep::folder::{CONFIG_FILE, ENV_FILE};
@@ -30,8 +31,7 @@ pub fn write_head(folder: &Folder, plan: &SweepPlan, runtime: &Runtime) -> Resul
 /// Writes what a sweep or an experiment runs on.
 pub fn write_environment(folder: &Folder, runtime: &Runtime) -> Result<(), Failure> {
     let env = read_environment(runtime);
-    let mut bytes = serde_json::to_vec_pretty(&env).map_err(|e| unwritten("the environment", e))?;
-    bytes.push(b'\n');
+    let bytes = json_bytes(&env).map_err(|e| unwritten("the environment", e))?;
     write_atomically(&folder.path().join(ENV_FILE), &bytes)
 }
 

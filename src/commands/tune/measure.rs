@@ -127,7 +127,7 @@ impl<'a> TuningMeasure<'a> {
 
     /// Starts of this run that are no trial yet, and their loads that were measured.
     pub fn unfinished_loads(&self, search: &TuningSearch<'_>) -> (usize, usize) {
-        let tried: Vec<usize> = search.trials().iter().map(|t| t.candidate).collect();
+        let tried: Vec<usize> = search.trials.iter().map(|t| t.candidate).collect();
         let untried = (0..self.choice.servers.len()).filter(|c| !tried.contains(c));
         let (rows, starts) = (lock_data(&self.rows), lock_data(&self.starts));
         let loads = untried.filter_map(|candidate| {
@@ -291,7 +291,7 @@ impl<'a> TuningMeasure<'a> {
             self.know_run(dir, &history, true);
             let mut part = search.without_trials();
             self.stored_trials(&mut part, &history, false)?;
-            trials.extend(part.trials().iter().cloned());
+            trials.extend(part.trials.iter().cloned());
         }
         Ok((trials, parts))
     }
