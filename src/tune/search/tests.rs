@@ -357,7 +357,7 @@ fn equal_seeds_search_alike_and_a_half_of_a_search_goes_on_as_the_whole() {
     let (space, limits) = (space(), limits(&[]));
     let of = |seed| {
         tuned(&space, &Model::of_seed(3), &limits, seed, 9)
-            .trials()
+            .trials
             .to_vec()
     };
     assert_eq!(of(7), of(7));
