@@ -14,39 +14,32 @@ mod ablation;
 mod clean;
 mod compare;
 mod config;
+mod engine;
 mod estimate;
-mod examples;
 mod experiment;
 mod loadline;
 mod page;
-mod replay;
-mod report;
+mod reading;
 mod shell;
-mod start;
 mod sweep;
-mod target;
 mod tune;
 mod values;
-mod why;
 mod words;
 
 pub use ablation::{AblateArgs, CudaGraphsArgs};
 pub use clean::CleanArgs;
 pub use compare::{CalibrateArgs, CompareArgs, FailOn, Limits, ValidateArgs};
 pub use config::{ConfigArgs, ConfigCommand, ModelsArgs, SchemaArgs, SchemaCommand};
+pub use engine::{EngineFlags, LogArgs, ProcessArgs, StartArgs};
 pub use estimate::EstimateArgs;
 pub use experiment::{
     ConcurrencyArgs, ExperimentArgs, ExperimentCommand, ExperimentFlags, MixedArgs, SeqlenArgs,
 };
 pub use loadline::LoadlineArgs;
-pub use replay::ReplayArgs;
-pub use report::ReportArgs;
+pub use reading::{ReplayArgs, ReportArgs, WhyArgs};
 pub use shell::{CompletionsArgs, ManArgs, ManPage, man_pages};
-pub use start::{EngineFlags, StartArgs};
 pub use sweep::{MachineArgs, MergeArgs, Scheduler, SweepArgs, SweepCommand, SweepRunArgs};
-pub use target::{LogArgs, ProcessArgs};
 pub use tune::TuneArgs;
-pub use why::WhyArgs;
 pub use words::{HEALTH_TIMEOUT, flags_under_headings, words_to_pass_on};
 
 // Headings of help pages.
@@ -64,7 +57,7 @@ const STYLES: Styles = Styles::styled()
 
 /// Measure and plan the memory of LLM engines in containers.
 #[derive(Debug, Parser)]
-#[command(name = "plimsoll", version, styles = STYLES, after_help = examples::main(), max_term_width = 100)]
+#[command(name = "plimsoll", version, styles = STYLES, max_term_width = 100)]
 pub struct Cli {
     /// How much is printed, and in which colours.
     #[command(flatten)]
@@ -195,7 +188,6 @@ pub enum Command {
 
 /// `plimsoll profile`
 #[derive(Debug, Args)]
-#[command(after_help = examples::PROFILE)]
 pub struct ProfileArgs {
     /// Container: name, id (4 or more characters), or label=KEY[=VALUE]
     #[arg(required_unless_present = "process", conflicts_with = "process")]
@@ -219,7 +211,9 @@ pub struct ProfileArgs {
 
 /// `plimsoll run`
 #[derive(Debug, Args)]
-#[command(after_help = examples::RUN, override_usage = "plimsoll run [OPTIONS] <-i IMAGE|--preset NAME|--compose FILE|-- COMMAND>")]
+#[command(
+    override_usage = "plimsoll run [OPTIONS] <-i IMAGE|--preset NAME|--compose FILE|-- COMMAND>"
+)]
 #[group(id = "what", args = ["image", "preset", "compose", "words"], required = true, multiple = true)]
 pub struct RunArgs {
     /// Image to start
@@ -434,7 +428,6 @@ pub enum BenchChoice {
 
 /// `plimsoll record`
 #[derive(Debug, Args)]
-#[command(after_help = examples::RECORD)]
 pub struct RecordArgs {
     /// File to write; it must not exist
     #[arg(long, short, value_name = "FILE")]
@@ -458,7 +451,6 @@ pub struct RecordArgs {
 
 /// `plimsoll top`
 #[derive(Debug, Args)]
-#[command(after_help = examples::TOP)]
 pub struct TopArgs {
     /// Print once and exit
     #[arg(long)]
@@ -476,7 +468,6 @@ pub struct TopArgs {
 
 /// `plimsoll watch`
 #[derive(Debug, Args)]
-#[command(after_help = examples::WATCH)]
 pub struct WatchArgs {
     /// Serve metrics to Prometheus at this address, as 9400 or 127.0.0.1:9400; a bare port is on the
     /// loopback interface
@@ -486,13 +477,13 @@ pub struct WatchArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = look_interval)]
     pub interval: Duration,
     /// Process id of an engine on this host to follow too; may be repeated
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(2..), help_heading = target::WITHOUT_DOCKER)]
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(2..), help_heading = engine::WITHOUT_DOCKER)]
     pub pid: Vec<u32>,
     /// Cgroup of an engine to follow too (service, scope or slice); may be repeated
-    #[arg(long, value_name = "PATH", value_parser = some_text, help_heading = target::WITHOUT_DOCKER)]
+    #[arg(long, value_name = "PATH", value_parser = some_text, help_heading = engine::WITHOUT_DOCKER)]
     pub cgroup: Vec<String>,
     /// Kubernetes pod on this node to follow too: [NAMESPACE/]POD[/CONTAINER]; may be repeated
-    #[arg(long, value_name = "POD", value_parser = some_text, help_heading = target::WITHOUT_DOCKER)]
+    #[arg(long, value_name = "POD", value_parser = some_text, help_heading = engine::WITHOUT_DOCKER)]
     pub pod: Vec<String>,
     /// Keep the latest profile of each container in this folder, as NAME.json
     #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
@@ -514,7 +505,6 @@ impl WatchArgs {
 
 /// `plimsoll gpus`
 #[derive(Debug, Args)]
-#[command(after_help = examples::GPUS)]
 pub struct GpusArgs {
     /// Print JSON instead of text
     #[arg(long, help_heading = OUTPUT)]
@@ -523,7 +513,6 @@ pub struct GpusArgs {
 
 /// `plimsoll derive`
 #[derive(Debug, Args)]
-#[command(after_help = examples::DERIVE)]
 pub struct DeriveArgs {
     /// A `.capture` folder, or the profile beside it
     pub capture: PathBuf,
@@ -537,7 +526,6 @@ pub struct DeriveArgs {
 
 /// `plimsoll demo`
 #[derive(Debug, Args)]
-#[command(after_help = examples::DEMO)]
 pub struct DemoArgs {
     /// Where its files go.
     #[command(flatten)]
@@ -546,7 +534,6 @@ pub struct DemoArgs {
 
 /// `plimsoll parse`
 #[derive(Debug, Args)]
-#[command(after_help = examples::PARSE)]
 pub struct ParseArgs {
     /// Engine that wrote the log; auto: recognised by its lines
     #[arg(long, value_name = "NAME", default_value = "auto")]
@@ -560,7 +547,6 @@ pub struct ParseArgs {
 
 /// `plimsoll doctor`
 #[derive(Debug, Args)]
-#[command(after_help = examples::DOCTOR)]
 pub struct DoctorArgs {
     /// Print JSON instead of text
     #[arg(long, help_heading = OUTPUT)]
@@ -580,13 +566,25 @@ fn some_text(text: &str) -> Result<String, String> {
     }
 }
 
+/// A number that is right, else what is wanted.
+fn number(text: &str, is_right: impl Fn(f64) -> bool, wanted: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|n| is_right(*n));
+    number.ok_or_else(|| wanted.into())
+}
+
+/// A text without its percent sign.
+fn without_percent(text: &str) -> &str {
+    text.trim().trim_end_matches('%').trim_end()
+}
+
 /// `5%` and `5`.
 fn percent(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').trim_end();
-    match number.parse::<f64>() {
-        Ok(p) if (0.0..=90.0).contains(&p) => Ok(p),
-        _ => Err("must be 0 to 90 percent: 5%".into()),
-    }
+    let is_right = |p| (0.0..=90.0).contains(&p);
+    number(
+        without_percent(text),
+        is_right,
+        "must be 0 to 90 percent: 5%",
+    )
 }
 
 /// A size, kept as it was written.
@@ -653,17 +651,15 @@ fn backend_arg(text: &str) -> Result<MemorySource, String> {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(v) if v > 0.0 && v <= 1.0 => Ok(v),
-        _ => Err("must be above 0 and at most 1".into()),
-    }
+    number(
+        text,
+        |v| v > 0.0 && v <= 1.0,
+        "must be above 0 and at most 1",
+    )
 }
 
 fn request_rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(v) if v > 0.0 => Ok(v),
-        _ => Err("must be above 0, or inf".into()),
-    }
+    number(text, |v| v > 0.0, "must be above 0, or inf")
 }
 
 #[cfg(test)]

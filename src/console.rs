@@ -16,6 +16,7 @@ use crate::progress::{Progress, Sink};
 use crate::redact::{redact_bytes, redact_distinct};
 use crate::report::content::Report;
 use crate::report::format::text::{PageDetail, render_page};
+use crate::report::json::json_bytes;
 use crate::report::layout::{clean_text, wrap_line};
 use crate::report::page::TextOptions;
 use crate::sync::lock_data;
@@ -250,9 +251,7 @@ impl Console {
     /// # Errors
     /// It cannot be written as JSON, or stdout cannot be written to.
     pub fn print_json(&self, document: &impl serde::Serialize) -> anyhow::Result<()> {
-        let mut text = serde_json::to_vec_pretty(document)?;
-        text.push(b'\n');
-        Ok(self.write_data(&text)?)
+        Ok(self.write_data(&json_bytes(document)?)?)
     }
 
     /// Writes a document to stdout: as JSON, or as the page of its report.
@@ -309,9 +308,7 @@ impl Console {
         };
         written.map_err(|e| Failure::environment("cannot write to standard output").caused_by(e))
     }
-}
 
-impl Console {
     /// Whether a page on stdout can be drawn over.
     pub fn draws_pages(&self) -> bool {
         terminal::can_draw(&io::stdout())

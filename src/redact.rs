@@ -94,16 +94,8 @@ impl Secrets {
     /// The API key of the engine's HTTP server, from its settings: `--api-key` first (it wins in
     /// the engines too), then the variables that engines read.
     pub fn api_key(&self) -> Option<&str> {
-        [
-            "--api-key",
-            "--api_key",
-            "VLLM_API_KEY",
-            "SGLANG_API_KEY",
-            "LLAMA_API_KEY",
-            "API_KEY",
-        ]
-        .iter()
-        .find_map(|n| self.get(n))
+        let names = "--api-key --api_key VLLM_API_KEY SGLANG_API_KEY LLAMA_API_KEY API_KEY";
+        names.split(' ').find_map(|name| self.get(name))
     }
 
     /// Names of the secrets.
@@ -262,22 +254,12 @@ static PASSWORD: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Values of secret-looking settings that are ordinary words all the same.
+const ORDINARY: &str = "enabled disabled required optional default unset undefined password secret \
+    string bearer";
+
 fn is_ordinary(value: &str) -> bool {
-    let v = value.trim().to_ascii_lowercase();
-    matches!(
-        v.as_str(),
-        "enabled"
-            | "disabled"
-            | "required"
-            | "optional"
-            | "default"
-            | "unset"
-            | "undefined"
-            | "password"
-            | "secret"
-            | "string"
-            | "bearer"
-    ) || v.is_empty()
+    let value = value.trim().to_ascii_lowercase();
+    value.is_empty() || ORDINARY.split(' ').any(|word| word == value)
 }
 
 /// One argument, by the one before it.

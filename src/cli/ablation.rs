@@ -1,13 +1,12 @@
 //! Flags of `ablate` and `cuda-graphs`.
 
-use super::{LoadArgs, arguments};
+use super::{LoadArgs, arguments, number};
 use clap::Args;
 
 const GRAPHS: &str = "Graphs";
 
 /// `plimsoll ablate`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::ABLATE)]
 pub struct AblateArgs {
     /// Idle container with the engine in it: name or id
     pub container: String,
@@ -30,7 +29,6 @@ pub struct AblateArgs {
 
 /// `plimsoll cuda-graphs`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::CUDA_GRAPHS)]
 pub struct CudaGraphsArgs {
     /// Container with TensorRT-LLM, or an idle one with vLLM: name or id
     pub container: String,
@@ -64,10 +62,7 @@ pub struct CudaGraphsArgs {
 }
 
 fn mib(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(v) if v >= 0.0 && v.is_finite() => Ok(v),
-        _ => Err("must be 0 or more MiB".into()),
-    }
+    number(text, |v| v >= 0.0 && v.is_finite(), "must be 0 or more MiB")
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 /// `plimsoll clean`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::CLEAN)]
 pub struct CleanArgs {
     /// Containers to stop, stuck or not: names or ids
     #[arg(value_name = "CONTAINER", value_parser = some_text)]

@@ -1,6 +1,6 @@
 //! Flags of `compare`, `validate` and `calibrate`.
 
-use super::{OUTPUT, ResultsArgs};
+use super::{OUTPUT, ResultsArgs, number, without_percent};
 use crate::compare::given::KvBasis;
 use crate::units::{Bytes, GIB};
 use clap::Args;
@@ -10,7 +10,6 @@ const CALCULATED: &str = "Calculated elsewhere";
 
 /// `plimsoll compare`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::COMPARE)]
 #[group(id = "judging", args = ["fail_on", "against"], multiple = false)]
 pub struct CompareArgs {
     /// Two profiles, the baseline first; or one or more with --calc-*
@@ -61,7 +60,6 @@ pub struct Limits {
 
 /// `plimsoll validate`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::VALIDATE)]
 #[command(mut_arg("results_dir", |arg| arg.help("Results directory: reports go to DIR/validation-reports/")))]
 pub struct ValidateArgs {
     /// Profiles, or folders with profiles in them
@@ -92,7 +90,6 @@ pub enum FailOn {
 
 /// `plimsoll calibrate`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::CALIBRATE)]
 pub struct CalibrateArgs {
     /// Profiles, or folders with profiles in them [default: the results directory]
     #[arg(value_name = "PROFILE|DIR")]
@@ -131,11 +128,12 @@ fn bytes(text: &str) -> Result<u64, String> {
 
 /// `5%` and `5`.
 fn percent(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').trim_end();
-    match number.parse::<f64>() {
-        Ok(p) if p.is_finite() && p >= 0.0 => Ok(p),
-        _ => Err("must be 0 or more percent: 5%".into()),
-    }
+    let is_right = |p: f64| p.is_finite() && p >= 0.0;
+    number(
+        without_percent(text),
+        is_right,
+        "must be 0 or more percent: 5%",
+    )
 }
 
 fn fail_on(text: &str) -> Result<FailOn, String> {

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 /// `plimsoll config`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::CONFIG)]
 pub struct ConfigArgs {
     /// What to do with the file.
     #[command(subcommand)]
@@ -32,7 +31,6 @@ pub enum ConfigCommand {
 
 /// `plimsoll schema`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::SCHEMA)]
 pub struct SchemaArgs {
     /// What to do instead of printing it.
     #[command(subcommand)]
@@ -52,7 +50,6 @@ pub enum SchemaCommand {
 
 /// `plimsoll models`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::MODELS)]
 pub struct ModelsArgs {
     /// Only models that match all of these words: `qwen3 moe`
     #[arg(long, short, value_name = "WORDS", num_args = 1..)]

@@ -15,7 +15,7 @@ const ONE_CASE: &str = "one_case";
 
 /// `plimsoll estimate`
 #[derive(Debug, Clone, Args)]
-#[command(after_help = super::examples::ESTIMATE, group = ArgGroup::new(ONE_CASE).multiple(true))]
+#[command(group = ArgGroup::new(ONE_CASE).multiple(true))]
 pub struct EstimateArgs {
     /// Model: Hugging Face id, folder with config.json, or GGUF file
     #[arg(value_name = "MODEL", value_parser = some_text, conflicts_with = "model", group = ONE_CASE)]

@@ -2,7 +2,7 @@
 
 use super::{
     EngineFlags, LOAD, LONGEST_INPUT, MEASURING, OUTPUT, ResultsArgs, STARTING, StartArgs,
-    backend_arg, parse_duration, sample_interval, size, some_text, some_time,
+    backend_arg, number, parse_duration, sample_interval, size, some_text, some_time,
 };
 use crate::collect::MemorySource;
 use crate::matrix::BenchWord;
@@ -12,7 +12,6 @@ use std::time::Duration;
 
 /// `plimsoll experiment`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::EXPERIMENT)]
 pub struct ExperimentArgs {
     /// What is varied.
     #[command(subcommand)]
@@ -192,10 +191,7 @@ fn level(text: &str, most: u32) -> Result<u32, String> {
 }
 
 fn inner_share(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(v) if v > 0.0 && v < 1.0 => Ok(v),
-        _ => Err("must be above 0 and below 1".into()),
-    }
+    number(text, |v| v > 0.0 && v < 1.0, "must be above 0 and below 1")
 }
 
 #[cfg(test)]

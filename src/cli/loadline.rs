@@ -1,7 +1,8 @@
 //! Flags of `loadline`.
 
 use super::{
-    LOAD, LONGEST_INPUT, MEASURING, OUTPUT, ResultsArgs, sample_interval, size, some_text,
+    LOAD, LONGEST_INPUT, MEASURING, OUTPUT, ResultsArgs, number, sample_interval, size, some_text,
+    without_percent,
 };
 use crate::telemetry::BackendChoice;
 use crate::units::{parse_duration, some_time};
@@ -10,7 +11,6 @@ use std::time::Duration;
 
 /// `plimsoll loadline`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::LOADLINE)]
 #[command(mut_arg("results_dir", |arg| arg.help("Results directory: a load line goes to DIR/loadline/CONTAINER-TIME/")))]
 pub struct LoadlineArgs {
     /// Container with a serving engine: name, id, or label=KEY[=VALUE]
@@ -92,11 +92,8 @@ pub(super) fn percentile(text: &str) -> Result<u32, String> {
 
 /// `5%` and `5`, as a part of one.
 fn tolerance(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').trim_end();
-    match number.parse::<f64>() {
-        Ok(p) if p > 0.0 && p <= 50.0 => Ok(p / 100.0),
-        _ => Err("must be above 0 and at most 50 percent: 5%".into()),
-    }
+    let wanted = "must be above 0 and at most 50 percent: 5%";
+    number(without_percent(text), |p| p > 0.0 && p <= 50.0, wanted).map(|p| p / 100.0)
 }
 
 #[cfg(test)]

@@ -1,11 +1,16 @@
 //! The pages of help: the verbs in groups, and what of each verb is on its short page.
 
 use super::Cli;
+use crate::error::ExitCode;
 use crate::launch::read_line;
+use crate::tables::read_table;
 use clap::builder::StyledStr;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser};
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 /// The verbs by purpose, in the order of the list. A verb in no group is listed last.
 const GROUPS: &[(&str, &str)] = &[
@@ -20,46 +25,19 @@ const GROUPS: &[(&str, &str)] = &[
 ];
 const OTHER: &str = "Set up";
 
-/// The flags on the short page (`-h`) of a verb, by their long names. All others are on the long page alone. A verb
-/// that is not listed shows all of its flags.
-const SHORT: &[(&str, &str)] = &[
-    (
-        "profile",
-        "model num-prompts max-concurrency repeats duration",
-    ),
-    ("run", "image preset model gpus keep"),
-    ("sweep", "dry-run resume"),
-    ("tune", "goal slo set"),
-    ("experiment", ""),
-    ("ablate", "model a b repeats"),
-    ("cuda-graphs", "model-path max-batch-size"),
-    ("loadline", "input-len output-len slo predict-only"),
-    ("estimate", "gpu max-model-len check-oom"),
-    ("compare", "against fail-on"),
-    ("validate", "fail-on json"),
-    ("calibrate", "correlations output"),
-    ("report", "compare format output"),
-    ("replay", "speed"),
-    ("derive", "output json"),
-    ("parse", "engine json"),
-    ("why", "watch bundle json"),
-    ("top", "once replay json"),
-    ("watch", "listen profiles json"),
-    ("clean", "apply all-gpu-containers idle json"),
-    ("gpus", "json"),
-    ("models", "search json"),
-    ("record", "output container duration"),
-    ("doctor", "json"),
-    ("demo", "results-dir"),
-    ("config", ""),
-    ("schema", ""),
-    ("completions", ""),
-    ("man", ""),
-    ("sweep merge", "output-dir name"),
-    ("experiment concurrency", "levels model repeats"),
-    ("experiment seqlen", "seqlens model repeats"),
-    ("experiment mixed", "short long model repeats"),
-];
+/// What pages of help have beside their flags, by verb.
+static PAGES: LazyLock<BTreeMap<String, HelpPage>> =
+    LazyLock::new(|| read_table(include_str!("../../configs/help.yaml")));
+
+/// A row of `configs/help.yaml`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct HelpPage {
+    /// The flags of the short page (`-h`), by their long names. All others are on the long page alone.
+    short: Option<String>,
+    /// The end of the page: notes, examples that work as written, and exit codes.
+    end: Option<String>,
+}
 
 /// Examples on a short page.
 const EXAMPLES: usize = 3;
@@ -113,9 +91,26 @@ fn estimate_of_line(words: &[OsString]) -> Option<ArgMatches> {
     read.next()
 }
 
-/// The command line with its pages of help.
+/// The command line, each page of help with its end.
+pub(super) fn whole_command() -> Command {
+    let end_of = |name: &str| PAGES.get(name)?.end.clone();
+    let codes = ExitCode::ALL.iter();
+    let codes: Vec<String> = codes
+        .map(|(code, words)| format!("{} {words}", *code as u8))
+        .collect();
+    let end = end_of("plimsoll").unwrap_or_default();
+    let end = format!("{end}\n\nExit codes: {}", codes.join(", "));
+    Cli::command()
+        .after_help(end)
+        .mut_subcommands(|verb| match end_of(verb.get_name()) {
+            Some(end) => verb.after_help(end),
+            None => verb,
+        })
+}
+
+/// The command line with its short pages of help.
 fn command_with_pages() -> Command {
-    let command = Cli::command();
+    let command = whole_command();
     let page = list_of_verbs(&command);
     command
         .help_template(page)
@@ -164,7 +159,7 @@ fn with_short_page(verb: Command, above: &str) -> Command {
     let name = format!("{above} {}", verb.get_name())
         .trim_start()
         .to_owned();
-    let shown = SHORT.iter().find(|(verb, _)| *verb == name);
+    let shown = PAGES.get(&name).and_then(|page| page.short.as_deref());
     let full = verb.get_after_help().map(ToString::to_string);
     let verb = match full {
         Some(full) => {
@@ -178,8 +173,29 @@ fn with_short_page(verb: Command, above: &str) -> Command {
         None => verb,
     };
     let verb = verb.mut_args(|arg| match (shown, arg.get_long()) {
-        (Some((_, flags)), Some(flag)) if !has_word(flags, flag) => arg.hide_short_help(true),
+        (Some(flags), Some(flag)) if !has_word(flags, flag) => arg.hide_short_help(true),
         _ => arg,
     });
     verb.mut_subcommands(|below| with_short_page(below, &name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_has_its_page_and_every_page_a_verb() {
+        let verbs: Vec<String> = Cli::command()
+            .get_subcommands()
+            .map(|verb| verb.get_name().to_owned())
+            .collect();
+        for verb in &verbs {
+            let end = PAGES.get(verb).and_then(|page| page.end.as_ref());
+            assert!(end.is_some_and(|end| end.contains("Examples:")), "{verb}");
+        }
+        for name in PAGES.keys().filter(|name| *name != "plimsoll") {
+            let verb = name.split(' ').next().unwrap_or_default();
+            assert!(verbs.iter().any(|v| v == verb), "{name}");
+        }
+    }
 }

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 
 /// `plimsoll completions`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::COMPLETIONS)]
 pub struct CompletionsArgs {
     /// Shell that shall complete
     pub shell: Shell,
@@ -25,7 +24,6 @@ impl CompletionsArgs {
 
 /// `plimsoll man`
 #[derive(Debug, Args)]
-#[command(after_help = super::examples::MAN)]
 pub struct ManArgs {
     /// Folder for the pages of all commands; without it the first page is printed
     pub dir: Option<PathBuf>,
@@ -46,7 +44,7 @@ pub struct ManPage {
 /// Of writing to memory: none that is known.
 pub fn man_pages() -> io::Result<Vec<ManPage>> {
     // `help` would have a page for each command once more.
-    let mut whole = Cli::command().disable_help_subcommand(true);
+    let mut whole = super::page::whole_command().disable_help_subcommand(true);
     whole.build();
     let mut pages = Vec::new();
     collect(&whole, &mut pages)?;

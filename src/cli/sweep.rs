@@ -16,7 +16,7 @@ const MACHINES: &str = "Beyond one machine";
 
 /// `plimsoll sweep`
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = super::examples::SWEEP)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct SweepArgs {
     /// `merge`, beside the running itself.
     #[command(subcommand)]

@@ -14,7 +14,6 @@ const SEARCH: &str = "Search";
 /// `plimsoll tune`
 #[derive(Debug, Args)]
 #[command(
-    after_help = super::examples::TUNE,
     mut_arg("container", |arg| arg
         .value_name("FILE|NAME")
         .help("Sweep file with the settings to try, or an idle container")),

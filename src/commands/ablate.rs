@@ -1,13 +1,13 @@
 //! `plimsoll ablate`: two settings of one engine in an idle container, run in turn.
 
 use super::load::{
-    bench_kind, check_results, load_request, open_results, publish_document, run_stoppable,
+    attach_container, bench_kind, check_results, load_request, open_results, publish_document,
+    run_stoppable,
 };
 use crate::capture::RunEnd;
 use crate::cli::{AblateArgs, LoadArgs};
 use crate::collect::{
-    AttachedEngine, CapturePlan, CaptureSession, Concluded, EngineTarget, Setup, StopSignal,
-    describe_setup,
+    AttachedEngine, CapturePlan, CaptureSession, Concluded, Setup, StopSignal, describe_setup,
 };
 use crate::compare::ablation::{Ablation, ArmRuns, Run};
 use crate::compare::graphs::{GraphReading, Thresholds};
@@ -52,13 +52,7 @@ pub fn run_ablate(console: &Console, args: AblateArgs) -> anyhow::Result<ExitCod
     }
     run_stoppable(console, async |stop| {
         let (container, engine) = (&args.container, args.load.engine.as_ref());
-        let attached = AttachedEngine::attach(
-            &EngineTarget::of_container(container),
-            engine,
-            stop,
-            &console.sink(),
-        )
-        .await?;
+        let attached = attach_container(console, container, engine, stop).await?;
         compare_arms(console, attached, &args.load, arms, None, stop).await
     })
 }

@@ -12,6 +12,7 @@ use crate::models;
 use crate::profile::Profile;
 use crate::report::calibration::calibration_report;
 use crate::report::chapters::correlations_report;
+use crate::report::json::json_bytes;
 use crate::store::{SharedFile, bounded, check_overwrite, model_config, write_atomically};
 use std::path::{Path, PathBuf};
 
@@ -63,20 +64,37 @@ pub fn run_calibrate(console: &Console, args: &CalibrateArgs) -> anyhow::Result<
             },
         }
     }
-    let place = CalibrationPlace::open_place(args.output.as_deref())?;
+    // Held while it is changed.
+    let shared = match &args.output {
+        Some(_) => None,
+        None => Some(SharedFile::open_locked(CALIBRATION_FILE).ok_or_else(|| {
+            Failure::environment(
+                "the state folder cannot be written to, or another plimsoll holds it",
+            )
+            .hint("name a file with --output, or set XDG_STATE_HOME to a folder of your own")
+        })?),
+    };
+    let in_state = || shared.as_ref().map(SharedFile::file_path);
+    let path = args
+        .output
+        .as_deref()
+        .or_else(in_state)
+        .unwrap_or(Path::new(CALIBRATION_FILE));
     let known = if args.fresh {
         Calibration::default()
     } else {
-        place.read_known()?
+        let bytes = match &shared {
+            Some(shared) => shared.read_bytes(),
+            None => bounded::read_bytes(path, LONGEST).ok(),
+        };
+        known_calibration(path, bytes)?
     };
     let calibration = known.with(learned);
-    let mut text = serde_json::to_vec_pretty(&calibration)?;
-    text.push(b'\n');
-    place.write_bytes(&text)?;
+    write_atomically(path, &json_bytes(&calibration)?)?;
     console.show_document(args.json, &calibration, || {
         Ok(calibration_report(&calibration, &skipped))
     })?;
-    console.print_note(&format!("database: {}", place.path().display()));
+    console.print_note(&format!("database: {}", path.display()));
     Ok(ExitCode::Done)
 }
 
@@ -118,61 +136,17 @@ pub(super) fn read_calibration(
     }
 }
 
-/// Where the database lies.
-enum CalibrationPlace<'a> {
-    /// In a file that the user named.
-    File(&'a Path),
-    /// In the state folder, held while it is changed.
-    State(SharedFile),
-}
-
-impl<'a> CalibrationPlace<'a> {
-    fn open_place(output: Option<&'a Path>) -> Result<CalibrationPlace<'a>, Failure> {
-        match output {
-            Some(file) => Ok(CalibrationPlace::File(file)),
-            None => SharedFile::open_locked(CALIBRATION_FILE)
-                .map(CalibrationPlace::State)
-                .ok_or_else(|| {
-                    Failure::environment(
-                        "the state folder cannot be written to, or another plimsoll holds it",
-                    )
-                    .hint(
-                        "name a file with --output, or set XDG_STATE_HOME to a folder of your own",
-                    )
-                }),
-        }
-    }
-
-    /// What is known already. What cannot be read is not written over.
-    fn read_known(&self) -> Result<Calibration, Failure> {
-        let bytes = match self {
-            CalibrationPlace::File(file) => bounded::read_bytes(file, LONGEST).ok(),
-            CalibrationPlace::State(shared) => shared.read_bytes(),
-        };
-        let Some(bytes) = bytes.filter(|b| !b.is_empty()) else {
-            return Ok(Calibration::default());
-        };
-        match bounded::parse_json::<Calibration>(&bytes) {
-            Ok(known) if known.document == "calibration" => Ok(known),
-            _ => Err(Failure::usage(format!(
-                "`{}` is not a calibration that `plimsoll calibrate` wrote",
-                self.path().display()
-            ))
-            .hint("--output names another file; --fresh replaces this one")),
-        }
-    }
-
-    fn path(&self) -> &Path {
-        match self {
-            CalibrationPlace::File(file) => file,
-            CalibrationPlace::State(shared) => shared.file_path(),
-        }
-    }
-
-    fn write_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
-        match self {
-            CalibrationPlace::File(file) => write_atomically(file, bytes),
-            CalibrationPlace::State(shared) => shared.write_bytes(bytes),
-        }
+/// What is known already. What cannot be read is not written over.
+fn known_calibration(path: &Path, bytes: Option<Vec<u8>>) -> Result<Calibration, Failure> {
+    let Some(bytes) = bytes.filter(|b| !b.is_empty()) else {
+        return Ok(Calibration::default());
+    };
+    match bounded::parse_json::<Calibration>(&bytes) {
+        Ok(known) if known.document == "calibration" => Ok(known),
+        _ => Err(Failure::usage(format!(
+            "`{}` is not a calibration that `plimsoll calibrate` wrote",
+            path.display()
+        ))
+        .hint("--output names another file; --fresh replaces this one")),
     }
 }

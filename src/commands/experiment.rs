@@ -204,11 +204,7 @@ fn level_lines(
         let (name, asked) = names.get(&cell.id).cloned().unwrap_or_default();
         let detail = match row.status {
             RowStatus::Done => level_line(&row.figures, asked),
-            _ => {
-                let cause = row.cause.map_or("unknown", |c| c.as_str());
-                let message = row.message.as_deref().unwrap_or_default();
-                format!("{cause}: {message}")
-            }
+            _ => row.describe_cause(),
         };
         (name_level(kind, &name), detail)
     }

@@ -3,11 +3,15 @@
 use super::report::reading::report_of_profile;
 use crate::capture::{Mode, Request, RequestedSettings, RunEnd, Workload};
 use crate::cli::{BenchChoice, EngineFlags, LoadArgs};
-use crate::collect::{Collected, MemorySource, StopSignal, derive_and_store};
+use crate::collect::{
+    AttachedEngine, Collected, EngineTarget, MemorySource, StopSignal, derive_and_store,
+};
 use crate::console::Console;
 use crate::engine::{EngineId, LoadKind};
 use crate::error::{ExitCode, Failure};
+use crate::loadline::Objectives;
 use crate::report::content::Report;
+use crate::report::json::json_bytes;
 use crate::store::{self, CaptureWriter, RunPaths, write_atomically};
 use crate::telemetry::BackendChoice;
 use crate::units::Bytes;
@@ -108,6 +112,30 @@ pub fn engine_settings(flags: &EngineFlags) -> Result<(RequestedSettings, Vec<St
         max_model_len: flags.max_model_len,
     };
     Ok((settings, extra_engine_args))
+}
+
+/// `--slo`, with the percentile of limits that name no statistic.
+pub fn latency_limits(slo: &[String], percentile: u32) -> Result<Objectives, Failure> {
+    Objectives::parse_objectives(slo, percentile).map_err(|why| {
+        Failure::usage(format!("--slo: {why}")).hint("as in --slo ttft=500ms,itl.p99=50ms")
+    })
+}
+
+/// The engine in a container of this name.
+pub async fn attach_container(
+    console: &Console,
+    container: &str,
+    engine: Option<&String>,
+    stop: &StopSignal,
+) -> Result<AttachedEngine, Failure> {
+    let target = EngineTarget::of_container(container);
+    AttachedEngine::attach(&target, engine, stop, &console.sink()).await
+}
+
+/// A path as a word for the shell.
+pub fn quote_path(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    shlex::try_quote(&text).map_or_else(|_| text.to_string(), |quoted| quoted.into_owned())
 }
 
 /// What reads the memory for a command that cannot play a recording back. `what`: its name in the message.
@@ -317,9 +345,7 @@ pub fn publish_document(
     json: bool,
     report: impl FnOnce() -> anyhow::Result<Report>,
 ) -> anyhow::Result<()> {
-    let mut text = serde_json::to_vec_pretty(document)?;
-    text.push(b'\n');
-    let stored = write_atomically(path, &text);
+    let stored = write_atomically(path, &json_bytes(document)?);
     console.show_document(json, document, report)?;
     stored?;
     console.print_note(&format!("{what}: {}", path.display()));

@@ -2,10 +2,10 @@
 
 mod rounds;
 
-use super::load::{publish_document, run_until_stopped};
+use super::load::{attach_container, latency_limits, publish_document, run_until_stopped};
 use crate::capture::RunEnd;
 use crate::cli::LoadlineArgs;
-use crate::collect::{AttachedEngine, EngineTarget, StopSignal};
+use crate::collect::StopSignal;
 use crate::console::Console;
 use crate::engine::LoadKind;
 use crate::error::{ExitCode, Failure};
@@ -27,10 +27,7 @@ const FIRST: u32 = 8;
 
 pub fn run_loadline(console: &Console, args: LoadlineArgs) -> anyhow::Result<ExitCode> {
     // Whatever can be refused without a look is refused without one.
-    let objectives =
-        Objectives::parse_objectives(&args.slo, args.slo_percentile).map_err(|why| {
-            Failure::usage(format!("--slo: {why}")).hint("as in --slo ttft=500ms,itl.p99=50ms")
-        })?;
+    let objectives = latency_limits(&args.slo, args.slo_percentile)?;
     if let Some(start) = args.start.filter(|n| *n > args.max_concurrency) {
         return Err(Failure::usage(format!(
             "--start {start} is above --max-concurrency {}: the first round would be more than is allowed",
@@ -51,14 +48,7 @@ async fn loadline(
     objectives: Objectives,
     stop: &StopSignal,
 ) -> anyhow::Result<ExitCode> {
-    let (container, engine) = (&args.container, args.engine.as_ref());
-    let attached = AttachedEngine::attach(
-        &EngineTarget::of_container(container),
-        engine,
-        stop,
-        &console.sink(),
-    )
-    .await?;
+    let attached = attach_container(console, &args.container, args.engine.as_ref(), stop).await?;
     let name = attached.name().to_owned();
     if !attached.is_serving() {
         return Err(Failure::usage(format!(

@@ -3,8 +3,8 @@
 
 use crate::cli::{CompletionsArgs, ManArgs, man_pages};
 use crate::console::Console;
-use crate::error::{ExitCode, Failure};
-use crate::store::{private, write_atomically};
+use crate::error::ExitCode;
+use crate::store::{make_folders, write_atomically};
 
 pub fn run_man(console: &Console, args: &ManArgs) -> anyhow::Result<ExitCode> {
     let pages = man_pages()?;
@@ -14,9 +14,7 @@ pub fn run_man(console: &Console, args: &ManArgs) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::Done);
     };
-    private::create_folders(dir).map_err(|e| {
-        Failure::environment(format!("cannot make the folder `{}`", dir.display())).caused_by(e)
-    })?;
+    make_folders(dir)?;
     for page in &pages {
         write_atomically(&dir.join(&page.file), &page.roff)?;
     }

@@ -155,7 +155,7 @@ impl StoredRun {
         if path.is_dir() {
             return StoredRun::of_capture(path);
         }
-        if is_recording(path) {
+        if bounded::read_beginning(path, 4096).is_ok_and(|head| begins_recording(&head)) {
             return Ok(StoredRun::of_recording(
                 path,
                 Recording::read_recording(path)?,
@@ -227,11 +227,6 @@ impl StoredRun {
 fn ends_in_capture(folder: &Path) -> bool {
     let named = folder.extension().is_some_and(|e| e == "capture");
     named || folder.join("capture.json").is_file()
-}
-
-/// Whether a file begins as `plimsoll record` begins one.
-fn is_recording(path: &Path) -> bool {
-    bounded::read_beginning(path, 4096).is_ok_and(|head| begins_recording(&head))
 }
 
 /// The one run that lies in a folder: its profile, or its capture where it has none.

@@ -8,7 +8,7 @@ pub(super) mod slurm;
 pub(super) mod source;
 pub(super) mod watch;
 
-use super::load::{exit_code_of, live_backend, max_log_bytes, run_stoppable};
+use super::load::{exit_code_of, live_backend, max_log_bytes, quote_path, run_stoppable};
 use crate::cli::{SweepArgs, SweepCommand, SweepRunArgs, words_to_pass_on};
 use crate::collect::{StopSignal, unless_stopped};
 use crate::console::Console;
@@ -41,7 +41,8 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
 pub fn run_sweep_command(console: &Console, args: SweepArgs) -> anyhow::Result<ExitCode> {
     if let Some(SweepCommand::Merge(args)) = args.command {
-        return results::run_merge(console, &args);
+        results::joined(console, &args.dirs, args.output.as_deref())?;
+        return Ok(ExitCode::Done);
     }
     let args = args.run;
     let (sweep, text) = source::read_source(&args)?;
@@ -142,10 +143,7 @@ async fn dry_run(
         Ok(runtime) => present_limits(runtime, &sweep.cells).await,
         Err(_) => HashMap::new(),
     };
-    let known = known
-        .memory()
-        .clone()
-        .on_devices_of(machine_bytes(), &limits);
+    let known = known.memory.clone().on_devices_of(machine_bytes(), &limits);
     let mut plan = plan_sweep(args, sweep, place.shard, &known)?;
     let verdicts = fit::ask_estimates(&plan, runtime.as_ref().ok(), options.memory, stop).await;
     plan.apply_verdicts(verdicts, |group| args.run_anyway || history.measured(group));
@@ -264,11 +262,8 @@ pub(super) fn same_run(
 
 /// The command that goes on with a run.
 fn go_on(args: &SweepRunArgs, folder: &Path) -> String {
-    let quoted = |path: &Path| {
-        let text = path.to_string_lossy().into_owned();
-        shlex::try_quote(&text).map_or_else(|_| text.clone(), |q| q.into_owned())
-    };
-    let file = args.file.as_deref().or(args.config.as_deref()).map(quoted);
+    let file = args.file.as_deref().or(args.config.as_deref());
+    let file = file.map(quote_path);
     let mut words = vec![file.unwrap_or_else(|| "…".into())];
     // Without these it would be another run.
     words.extend(
@@ -281,7 +276,7 @@ fn go_on(args: &SweepRunArgs, folder: &Path) -> String {
     words.extend(args.adaptive.map(|percent| format!("--adaptive={percent}")));
     let host = args.machines.docker_host.as_ref();
     words.extend(host.map(|url| format!("--docker-host={url}")));
-    words.push(format!("--resume={}", quoted(folder)));
+    words.push(format!("--resume={}", quote_path(folder)));
     format!("go on with `plimsoll sweep {}`", words.join(" "))
 }
 
@@ -311,7 +306,7 @@ async fn sweep_through(
     let (mut journal, history) = Journal::open_folder(folder.path())?;
     let ooms = OomFile::open_for_sweep(&args.results.dir, &sweep.name)?;
     same_run(&history, &sweep.name, args.fresh, shard, folder.path())?;
-    let warnings = history.warnings.iter().chain(ooms.warnings());
+    let warnings = history.warnings.iter().chain(&ooms.warnings);
     warnings.for_each(|w| console.print_warning(w));
     // What ran out of memory in this run itself makes other cells implied, not known.
     let of_this_run = |record: &OomRecord| {
@@ -319,10 +314,7 @@ async fn sweep_through(
         row.is_some_and(|row| row.cause == Some(RowCause::Oom) && row.ended == record.when)
     };
     let limits = present_limits(&runtime, &sweep.cells).await;
-    let remembered = ooms
-        .memory()
-        .clone()
-        .on_devices_of(machine_bytes(), &limits);
+    let remembered = ooms.memory.clone().on_devices_of(machine_bytes(), &limits);
     let mut plan = plan_sweep(args, sweep, shard, &remembered.without_records(of_this_run))?;
     let verdicts = fit::ask_estimates(&plan, Some(&runtime), options.memory, stop).await;
     plan.apply_verdicts(verdicts, |group| args.run_anyway || history.measured(group));

@@ -5,7 +5,7 @@ mod hosts;
 mod measure;
 
 use super::experiment::sweep_options;
-use super::load::{publish_document, run_stoppable};
+use super::load::{latency_limits, publish_document, quote_path, run_stoppable};
 use super::sweep::fit::ask_estimates;
 use super::sweep::place::RunPlace;
 use super::sweep::remote::{RemoteRun, run_remotely};
@@ -22,7 +22,6 @@ use crate::container::Runtime;
 use crate::engine::{EngineId, ServeJob};
 use crate::error::{ExitCode, Failure};
 use crate::estimate::question::Answer;
-use crate::loadline::Objectives;
 use crate::matrix::{
     Cell, CellGroup, EnginePlace, GroupId, OomMemory, PlanOptions, ServerConfig, Shard,
     SweepDefinition, SweepPlan,
@@ -53,12 +52,8 @@ const ANSWER_FILE: &str = "tune.json";
 const BUDGET_USED: &str = "the time";
 
 pub fn run_tune(console: &Console, args: TuneArgs) -> anyhow::Result<ExitCode> {
-    let objectives = Objectives::parse_objectives(&args.slo, args.slo_percentile);
-    let objectives = objectives.map_err(|why| {
-        Failure::usage(format!("--slo: {why}")).hint("as in --slo ttft=500ms,itl.p99=50ms")
-    })?;
     let limits = TuningLimits {
-        objectives,
+        objectives: latency_limits(&args.slo, args.slo_percentile)?,
         headroom_percent: args.headroom,
     };
     run_stoppable(console, async |stop| {
@@ -306,7 +301,7 @@ impl<'a> TuningQuestion<'a> {
         self.measure.know_run(path, &history, true);
         let mut search = self.begin_search(BTreeMap::new());
         self.measure.stored_trials(&mut search, &history, true)?;
-        if search.trials().is_empty() {
+        if search.trials.is_empty() {
             return Err(Failure::usage(format!(
                 "`{}` has no measurement of these settings under these loads",
                 path.display()
@@ -316,7 +311,7 @@ impl<'a> TuningQuestion<'a> {
         }
         let ending = Tuning {
             timestamp: (history.starts.iter().map(|s| s.at.clone()).min()).unwrap_or_default(),
-            took_s: search.trials().iter().map(|t| t.took_s).sum(),
+            took_s: search.trials.iter().map(|t| t.took_s).sum(),
             outcome: RunEnd::Completed,
             ..Tuning::default()
         };
@@ -366,7 +361,7 @@ impl<'a> TuningQuestion<'a> {
             engine_version,
             simulated,
             seed: args.flags.seed.unwrap_or(0),
-            max_starts: u32::try_from(search.max_starts()).unwrap_or(u32::MAX),
+            max_starts: u32::try_from(search.max_starts).unwrap_or(u32::MAX),
             budget_s: args.budget.map(|budget| budget.as_secs_f64()),
             lengths: choice.lengths,
             levels: choice.levels.clone(),
@@ -439,7 +434,7 @@ async fn run_search(
         if run.stop.stop_reason().is_some() {
             return Err(run.stop.stop_failure());
         }
-        if clock.is_short_for(search.trials()) {
+        if clock.is_short_for(&search.trials) {
             let budget = clock.budget.unwrap_or_default().as_secs_f64();
             return Ok(format!(
                 "{BUDGET_USED} of {} was used",
@@ -450,9 +445,9 @@ async fn run_search(
             Some(_) => vec![first],
             None => fill_devices(search, &claimed, first),
         };
-        let started = search.trials().len() + 1;
+        let started = search.trials.len() + 1;
         for (number, next) in (started..).zip(&next) {
-            let words = search.space().describe_candidate(next.candidate);
+            let words = search.space.describe_candidate(next.candidate);
             let expected = next.predicted_score.map_or(String::new(), |score| {
                 format!(" (expected score {})", format_figure(score))
             });
@@ -479,22 +474,18 @@ async fn run_search(
             }
         }
     }
-    let tried = search.trials().len() + search.excluded().len();
-    if tried == search.space().candidates.len() {
+    let tried = search.trials.len() + search.excluded.len();
+    if tried == search.space.candidates.len() {
         return Ok("nothing is left to try".into());
     }
-    let starts = search
-        .trials()
-        .iter()
-        .filter(|t| !t.measured_before)
-        .count();
+    let starts = search.trials.iter().filter(|t| !t.measured_before).count();
     Ok(format!("all {} were used", counted_noun(starts, "start")))
 }
 
 /// Leaves out the candidates whose engine would be started with a flag that it refused before.
 fn exclude_refused(asked: &TuningQuestion<'_>, search: &mut TuningSearch<'_>, flag: &str) {
     let is_flag = |word: &str| word.split('=').next() == Some(flag);
-    let tried: BTreeSet<usize> = search.trials().iter().map(|t| t.candidate).collect();
+    let tried: BTreeSet<usize> = search.trials.iter().map(|t| t.candidate).collect();
     for (candidate, server) in asked.choice.servers.iter().enumerate() {
         let line = start_commands(server, server.engine.as_deref());
         let line = line.map_or_else(|_| String::new(), |(line, _)| line);
@@ -543,7 +534,7 @@ fn describe_trial(search: &TuningSearch<'_>, trial: &Trial) -> String {
         format!(
             ": {} {} at {} concurrent",
             format_figure(score),
-            search.goal().score_unit(),
+            search.goal.score_unit(),
             load.concurrency
         )
     });
@@ -714,7 +705,7 @@ fn start_commands(
 
 /// What must be known of the figures.
 fn notes_on_trials(search: &TuningSearch<'_>) -> Vec<String> {
-    let trials = search.trials();
+    let trials = &search.trials;
     let before = trials.iter().filter(|t| t.measured_before).count();
     let mut notes = Vec::new();
     if before > 0 {
@@ -751,8 +742,7 @@ fn nothing_keeps_limits(answer: &Tuning) -> Failure {
 }
 
 fn go_on(folder: &Path) -> String {
-    let text = folder.to_string_lossy().into_owned();
-    let quoted = shlex::try_quote(&text).map_or_else(|_| text.clone(), |q| q.into_owned());
+    let quoted = quote_path(folder);
     format!("go on with the same command and --resume={quoted}")
 }
 

@@ -19,7 +19,7 @@ use crate::live::serve::MetricsServer;
 use crate::live::{ContainerScan, LifeEvent, MemoryScan, MemoryWatcher};
 use crate::profile::Profile;
 use crate::progress::Sink;
-use crate::store::{CaptureWriter, RunPaths, SharedFile, private, write_atomically};
+use crate::store::{CaptureWriter, RunPaths, SharedFile, make_folders, private, write_atomically};
 use crate::telemetry::BackendChoice;
 use serde::Serialize;
 use std::collections::{BTreeSet, VecDeque};
@@ -110,11 +110,7 @@ async fn watch_host(
         pages = Some(sender);
     }
     if let Some(folder) = &args.profiles {
-        let unwritable = |e| {
-            Failure::environment(format!("cannot make the folder `{}`", folder.display()))
-                .caused_by(e)
-        };
-        private::create_folders(folder).map_err(unwritable)?;
+        make_folders(folder)?;
     }
     let file = SharedFile::open_locked(LEDGER_FILE);
     if file.is_none() {

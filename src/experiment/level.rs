@@ -270,22 +270,6 @@ impl ExperimentLevel {
             ..load
         }
     }
-
-    /// Requests that were asked for, over all repeats.
-    pub fn asked_requests(&self) -> u64 {
-        self.asked.all_requests()
-    }
-
-    /// Its load: `input 128, output 64 tokens, 8 at once`.
-    pub fn describe_load(&self) -> String {
-        let asked = &self.asked;
-        format!(
-            "input {}, output {} tokens, {} at once",
-            asked.prompt_words(),
-            asked.output_tokens,
-            asked.concurrency
-        )
-    }
 }
 
 /// What the requests say: counts, latencies, throughput.

@@ -86,14 +86,6 @@ impl RequestedLoad {
             Some(short) => long - short.share * (long - f64::from(short.input_len)),
         }
     }
-
-    /// The prompts in words: `128`, `64 or 256`.
-    pub fn prompt_words(&self) -> String {
-        match self.short_prompts {
-            None => self.prompt_tokens.to_string(),
-            Some(short) => format!("{} or {}", short.input_len, self.prompt_tokens),
-        }
-    }
 }
 
 /// The document.
@@ -167,9 +159,9 @@ impl Experiment {
             word.filter(|w| !w.is_empty()).map(str::to_owned)
         };
         let mut devices: Vec<String> = Vec::new();
-        for name in profiles().flat_map(device_names) {
-            if !devices.contains(&name) {
-                devices.push(name);
+        for device in profiles().flat_map(|p| &p.gpu_info.devices) {
+            if !devices.contains(&device.name) {
+                devices.push(device.name.clone());
             }
         }
         let mut experiment = Experiment {
@@ -215,12 +207,6 @@ fn memory_of(profile: &Profile) -> Option<&'static str> {
         DeviceKind::Gpu => "GPU memory",
         DeviceKind::HostCgroup => "host memory of the container",
     })
-}
-
-/// Names of the measured devices.
-fn device_names(profile: &Profile) -> Vec<String> {
-    let devices = profile.gpu_info.devices.iter();
-    devices.map(|d| d.name.clone()).collect()
 }
 
 #[cfg(test)]

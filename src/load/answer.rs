@@ -20,7 +20,7 @@ pub struct ResponseRecord {
     row: RequestRow,
     done: bool,
     /// Whether any event of the protocol arrived.
-    anything: bool,
+    pub anything: bool,
     fault: Option<(ErrorKind, String)>,
 }
 
@@ -97,11 +97,6 @@ impl ResponseRecord {
         self.fault
             .as_ref()
             .map(|(kind, words)| (*kind, words.as_str()))
-    }
-
-    /// Whether any event of the protocol arrived.
-    pub fn has_anything(&self) -> bool {
-        self.anything
     }
 
     /// Whether the server marked the end of the stream.

@@ -240,7 +240,7 @@ impl HttpClient {
         if answer.is_complete() {
             return Ok(());
         }
-        Err(if answer.has_anything() {
+        Err(if answer.anything {
             self.error(
                 ErrorKind::Cut,
                 "the connection ended before the answer was complete",

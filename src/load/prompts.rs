@@ -2,35 +2,12 @@
 //! tokens for us.
 
 use super::random::Random;
+use std::sync::LazyLock;
 
 /// Common words, mostly one token each. There are 256, because a prompt's number is written with
 /// them as its first words.
-#[rustfmt::skip]
-const WORDS: [&str; 256] = [
-    "able", "about", "above", "acid", "across", "after", "again", "age", "air", "all", "also",
-    "always", "among", "and", "animal", "answer", "any", "apple", "area", "arm", "art", "ask",
-    "away", "baby", "back", "bad", "bag", "ball", "bank", "bar", "base", "bath", "bear", "beat",
-    "bed", "bell", "best", "big", "bird", "blue", "board", "boat", "body", "bone", "book", "both",
-    "box", "boy", "bread", "bring", "build", "bus", "busy", "call", "calm", "camp", "can", "cap",
-    "car", "card", "care", "case", "cat", "chair", "chance", "change", "child", "city", "class",
-    "clean", "clear", "close", "cloud", "coat", "cold", "color", "come", "cook", "cool", "copy",
-    "corn", "cost", "count", "cover", "cow", "cup", "cut", "dark", "day", "deal", "deep", "desk",
-    "door", "down", "draw", "dream", "dress", "drink", "drive", "drop", "dry", "dust", "each",
-    "ear", "early", "earth", "east", "easy", "eat", "edge", "egg", "end", "even", "event", "ever",
-    "every", "eye", "face", "fact", "fair", "fall", "family", "far", "farm", "fast", "father",
-    "fear", "feel", "few", "field", "fight", "fill", "film", "find", "fine", "fire", "first",
-    "fish", "flat", "floor", "flow", "food", "foot", "force", "form", "free", "fresh", "friend",
-    "front", "full", "game", "garden", "gate", "gift", "girl", "give", "glass", "goal", "gold",
-    "good", "grass", "great", "green", "ground", "group", "grow", "half", "hand", "happy", "hard",
-    "hat", "head", "hear", "heart", "heat", "help", "high", "hill", "hold", "hole", "home",
-    "hope", "horse", "hot", "hour", "house", "human", "ice", "idea", "inch", "iron", "island",
-    "job", "join", "jump", "just", "keep", "key", "kind", "king", "knee", "know", "lake", "land",
-    "large", "last", "late", "law", "lead", "leaf", "learn", "left", "leg", "letter", "level",
-    "life", "light", "line", "list", "little", "live", "long", "look", "loss", "lot", "love",
-    "low", "lunch", "main", "make", "man", "map", "mark", "market", "meal", "meat", "milk",
-    "mind", "month", "moon", "more", "morning", "most", "mother", "mountain", "mouth", "move",
-    "music", "name", "near", "neck", "need", "never", "new", "news", "night",
-];
+static WORDS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| include_str!("words.txt").split_whitespace().collect());
 
 /// Endings of a prompt with one or two tokens each, for finer steps than whole words.
 const TAILS: [&str; 10] = [" a", "!", " I", "?", " 1", ",", " x", "0", ";", "z"];
@@ -183,7 +160,8 @@ mod tests {
 
     #[test]
     fn words_are_all_different() {
-        assert_eq!(WORDS.iter().collect::<BTreeSet<_>>().len(), WORDS.len());
+        assert_eq!(WORDS.iter().collect::<BTreeSet<_>>().len(), 256);
+        assert_eq!(WORDS.len(), 256);
     }
 
     /// What a tokenizer makes of a text: three kinds of vocabulary, and one that counts nothing.

@@ -1,11 +1,9 @@
 //! The sweep file: YAML to cells, checked strictly, each mistake reported with its place.
 
 mod entry;
-mod fault;
 mod keys;
 mod patterns;
 mod scalars;
-mod schema;
 mod tree;
 mod variables;
 
@@ -16,12 +14,11 @@ use crate::error::Failure;
 use crate::preset::Preset;
 use crate::redact::{REDACTED, Secrets};
 use entry::{GivenKeys, ModelEntry};
-use fault::FileFault;
 pub(super) use keys::flag_of_name;
-pub use schema::sweep_schema;
+pub use keys::sweep_schema;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
-use tree::{NodePlace, YamlNode, YamlValue};
+use tree::{FileFault, NodePlace, YamlNode, YamlValue};
 
 /// The longest file, bytes.
 const MAX_BYTES: usize = 4 << 20;
@@ -101,7 +98,7 @@ fn sweep(
     if root.value == YamlValue::Null {
         return Err(FileFault::new(root.at, "there is nothing in it"));
     }
-    let top = GivenKeys::sort_keys("a sweep file", root, keys::TOP)?;
+    let top = GivenKeys::sort_keys("a sweep file", root, &keys::KEYS.file)?;
     if let Some(version) = top.value_of("schema_version") {
         if scalars::read_whole("schema_version", version, 0..=u64::MAX) != Ok(1) {
             return Err(scalars::wrong_value("schema_version", "1", version));
@@ -109,7 +106,7 @@ fn sweep(
     }
     let nothing = GivenKeys::default();
     let defaults = match top.value_of("defaults") {
-        Some(node) => GivenKeys::sort_keys("`defaults`", node, keys::ENTRY)?,
+        Some(node) => GivenKeys::sort_keys("`defaults`", node, &keys::KEYS.entry)?,
         None => nothing,
     };
     let models = match top.value_of("models") {

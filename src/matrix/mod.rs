@@ -5,12 +5,10 @@ mod cell;
 mod coverage;
 mod deployment;
 mod expand;
-mod figures;
 mod file;
 mod forecast;
 mod oom;
 mod plan;
-mod resolved;
 mod row;
 #[cfg(test)]
 pub(crate) mod samples;
@@ -24,7 +22,8 @@ pub use expand::{MAX_CELLS, take_out_flag};
 pub use file::{Presets, STANDARD_INPUT, read_at_most, read_sweep, sweep_schema};
 pub use forecast::{EstimateBasis, Forecast, TimeEstimate};
 pub use oom::{OomMemory, OomRecord};
-pub use plan::{CellGroup, PlanOptions, Shard, SkippedCell, SweepDefinition, SweepPlan};
-pub use resolved::resolved_yaml;
+pub use plan::{
+    CellGroup, PlanOptions, Shard, SkippedCell, SweepDefinition, SweepPlan, resolved_yaml,
+};
 pub use row::{CellRow, RowCause, RowFigures, RowPhase, RowStatus};
 pub use vary::{MAX_COMBINATIONS, SettingValues, vary_settings};

@@ -99,11 +99,6 @@ impl OomMemory {
                 || limit.is_some_and(|(then, now)| then < now)
         })
     }
-
-    /// Whether nothing is known to run out of memory.
-    pub fn is_empty(&self) -> bool {
-        self.groups.values().all(Vec::is_empty)
-    }
 }
 
 #[cfg(test)]

@@ -84,23 +84,13 @@ fn plain_flag(word: &str) -> String {
 }
 
 /// Further names on engines' command lines of what has a key in the file.
-const OTHER_NAMES: &[(&str, &[&str])] = &[
-    ("tensor_parallel_size", &["--tp", "-tp"]),
-    ("quantization", &["-q"]),
-    ("max_model_len", &["-c"]),
+const OTHER_NAMES: &[(&str, &str)] = &[
+    ("tensor_parallel_size", "--tp -tp"),
+    ("quantization", "-q"),
+    ("max_model_len", "-c"),
     (
         "model_id",
-        &[
-            "--model",
-            "--model-path",
-            "--model-id",
-            "--model-url",
-            "--hf-repo",
-            "-m",
-            "-hf",
-            "-hfr",
-            "-mu",
-        ],
+        "--model --model-path --model-id --model-url --hf-repo -m -hf -hfr -mu",
     ),
 ];
 
@@ -123,7 +113,7 @@ static KEYS: LazyLock<Vec<(&str, Vec<String>)>> = LazyLock::new(|| {
     keys.push(("model_id", Vec::new()));
     for (key, names) in &mut keys {
         let others = OTHER_NAMES.iter().filter(|(k, _)| k == key);
-        names.extend(others.flat_map(|(_, n)| n.iter().map(|n| (*n).to_owned())));
+        names.extend(others.flat_map(|(_, n)| n.split(' ').map(str::to_owned)));
     }
     keys
 });

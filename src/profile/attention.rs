@@ -7,45 +7,12 @@ use std::collections::BTreeMap;
 
 /// Parts of configuration keys that speak of a cache of another kind: latent, windowed, chunked,
 /// shared between layers, of a state space, of an encoder. One that is switched off has no effect.
-const OTHER_KINDS: &[&str] = &[
-    "kv_lora",
-    "use_mla",
-    "v_head_dim",
-    "global_head_dim",
-    "num_global",
-    "index_topk",
-    "sliding_window",
-    "attention_chunk",
-    "global_attn",
-    "full_attn",
-    "full_attention",
-    "linear_attn",
-    "linear_attention",
-    "linear_num_",
-    "sparse_attn",
-    "sparse_attention",
-    "sparse_config",
-    "blocksparse",
-    "compress_ratio",
-    "attn_layer",
-    "attn_type",
-    "attn_config",
-    "layers_block_type",
-    "block_types",
-    "block_configs",
-    "hybrid",
-    "mamba",
-    "ssm",
-    "rwkv",
-    "recurrent",
-    "conv_l_cache",
-    "kv_shared",
-    "share_kv",
-    "use_cla",
-    "multi_query",
-    "is_encoder_decoder",
-    "cross_attention",
-];
+const OTHER_KINDS: &str = "kv_lora use_mla v_head_dim global_head_dim num_global index_topk \
+    sliding_window attention_chunk global_attn full_attn full_attention linear_attn \
+    linear_attention linear_num_ sparse_attn sparse_attention sparse_config blocksparse \
+    compress_ratio attn_layer attn_type attn_config layers_block_type block_types block_configs \
+    hybrid mamba ssm rwkv recurrent conv_l_cache kv_shared share_kv use_cla multi_query \
+    is_encoder_decoder cross_attention";
 
 /// 2 (key and value) × layers × KV heads × head size × bytes of the type, over all tensor-parallel
 /// ranks of one engine. Where these are more than there are KV heads, every rank keeps one and some
@@ -112,7 +79,7 @@ fn is_plain(config: &Value) -> bool {
         "sliding_window" if !windowed => true,
         key => {
             let key = key.to_ascii_lowercase();
-            is_off(value) || !OTHER_KINDS.iter().any(|kind| key.contains(kind))
+            is_off(value) || !OTHER_KINDS.split(' ').any(|kind| key.contains(kind))
         }
     })
 }

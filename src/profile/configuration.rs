@@ -142,9 +142,7 @@ impl ModelInfo {
             }),
         }
     }
-}
 
-impl ModelInfo {
     /// Fills what the model's files do not say with the figures that the user gave.
     pub(super) fn fill_given(&mut self, given: &BTreeMap<String, f64>) {
         if given.is_empty() {
@@ -357,9 +355,7 @@ impl InternalMetrics {
             preemptions,
         }
     }
-}
 
-impl InternalMetrics {
     pub(super) fn note_null_reasons(
         &self,
         parts: &Breakdown,

@@ -98,7 +98,7 @@ pub fn derive_profile(
             omitted_bytes: omitted_engine + omitted_bench,
         },
     };
-    profile.unknown = collect_null_reasons(&profile, &o).into_map();
+    profile.unknown = collect_null_reasons(&profile, &o).0;
     profile
 }
 

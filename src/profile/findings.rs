@@ -7,10 +7,13 @@ use super::out_of_memory::{KILLED_FROM_OUTSIDE, OomVerdict, describe_limit};
 use super::placement::{self, Placement};
 use super::series::PeakSource;
 use super::ticks;
-use super::{Breakdown, Configuration, Evidence, InternalMetrics, LatencyStats, replayed, torch};
+use super::{
+    Breakdown, Configuration, Evidence, InternalMetrics, LatencyStats, Profile, replayed, torch,
+};
 use crate::breakdown::Component;
 use crate::capture::{AtNs, DeviceEvent, ExecEnd, MemoryLimit, Mode, RunEnd};
 use crate::engine;
+use crate::engine::causes::advise_on_text;
 use crate::engine::facts::{DEFAULT_UTILIZATION, EngineStep, Finding, Severity};
 use crate::estimate::model::{Flags, describe_kv_readings};
 use crate::units::{Bytes, signed_text};
@@ -28,7 +31,7 @@ const STATED_BYTES: i64 = 10 << 20;
 const FAILED_SHARE: f64 = 0.01;
 
 /// Code of the finding for a model that was named and is not the one that is served.
-pub(super) const MODEL_DIFFERS: &str = "model_differs";
+const MODEL_DIFFERS: &str = "model_differs";
 
 /// Code of the finding for a bench that loaded an engine beside one that serves.
 pub const SECOND_ENGINE: &str = "second_engine";
@@ -360,10 +363,10 @@ fn sampling(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
         findings
             .push(Finding::new_warning("readings_failed", message).quoting(s.last_error.clone()));
     }
-    if o.series.impossible_samples() > 0 {
+    if o.series.impossible > 0 {
         let message = format!(
             "{} left out: no device holds so much or is read at such a time",
-            count_noun(o.series.impossible_samples(), "reading")
+            count_noun(o.series.impossible, "reading")
         );
         findings.push(Finding::new_warning("readings_impossible", message));
     }
@@ -662,4 +665,27 @@ fn log(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) {
             "the container was restarted during the run: the figures mix the memory before and after it. `plimsoll why` finds the cause; then profile again",
         ));
     }
+}
+
+/// What to change, the first first; nothing where the cause is unknown.
+pub fn advise_on_profile(profile: &Profile) -> Vec<String> {
+    let Some(why) = profile.metadata.outcome.failure() else {
+        return Vec::new();
+    };
+    let is_found = |code: &str| profile.findings.iter().any(|f| f.code == code);
+    // The bench asks for the model that was named, which the engine does not serve.
+    if is_found("bench_failed") && is_found(MODEL_DIFFERS) {
+        return vec!["leave --model out, or name the model that the engine serves".to_owned()];
+    }
+    let mut texts = vec![why];
+    // A line that the log's parser chose outweighs all other lines.
+    let codes = ["container_lost", "bench_failed", "run_failed"];
+    let mut failures = (profile.findings.iter()).filter(|f| codes.contains(&f.code.as_str()));
+    match failures.find_map(|f| f.quote.as_deref()) {
+        Some(quote) => texts.push(quote),
+        None => texts.extend([&*profile.raw_logs.bench, &*profile.raw_logs.engine]),
+    }
+    let limit = profile.metadata.container.memory_limit_bytes;
+    let mut advice = texts.into_iter().map(|text| advise_on_text(text, limit));
+    advice.find(|a| !a.is_empty()).unwrap_or_default()
 }

@@ -183,9 +183,7 @@ impl GpuInfo {
             multi_gpu_overhead_gb: None,
         }
     }
-}
 
-impl GpuInfo {
     pub(super) fn note_null_reasons(&self, o: &CaptureObservation<'_>, out: &mut NullReasons) {
         let no_size = "the container has no limit, and the host's memory is unknown";
         let no_size = || o.host_or(no_size, "not reported by the driver");

@@ -3,7 +3,6 @@
 //! Keys ending in `_gb` hold GiB (2^30 bytes), unrounded, as the figures of the tools before us
 //! do; `bytes` keys hold bytes. What is unknown is null, with its reason in [`Profile::unknown`].
 
-mod advice;
 mod attention;
 mod checkpoint;
 mod columns;
@@ -33,10 +32,9 @@ mod unknown;
 mod witnesses;
 
 pub use crate::breakdown::{Breakdown, Component, Confidence, Evidence, EvidenceSource};
-pub use advice::advise_on_profile;
 pub use configuration::{Configuration, Difference, EngineMetadata, InternalMetrics, ModelInfo};
 pub use derive::derive_profile;
-pub use findings::SECOND_ENGINE;
+pub use findings::{SECOND_ENGINE, advise_on_profile};
 pub use fullest::{FullestDevice, MemoryGauge, device_label};
 pub use growth::{DeviceGrowth, GrowthKind, GrowthSeries, MemoryGrowth};
 pub use host_memory::{HostMemoryUse, HostPoint};

@@ -18,7 +18,7 @@ pub struct Neighbours {
     /// Moment and bytes of each list, in order of time.
     held: Vec<(AtNs, i64)>,
     /// Whether other processes were there and the driver did not report their memory.
-    unreported: bool,
+    pub unreported: bool,
 }
 
 impl Neighbours {
@@ -55,11 +55,6 @@ impl Neighbours {
             (None, Some(a)) => a.1,
             (None, None) => 0,
         }
-    }
-
-    /// Whether others were there and how much they hold is not known.
-    pub fn is_amount_unknown(&self) -> bool {
-        self.unreported
     }
 }
 
@@ -101,7 +96,7 @@ pub fn find_neighbours(o: &CaptureObservation<'_>, findings: &mut Vec<Finding>) 
             warn("other_process_entered", message);
         }
         let neighbours = o.neighbours_of(device);
-        if neighbours.is_amount_unknown() {
+        if neighbours.unreported {
             let message = format!(
                 "the driver does not report the memory of other processes on device {device}: their growth during the run is counted as this engine's"
             );
@@ -154,14 +149,14 @@ mod tests {
         let series = SampleSeries::new([list(0, Some(5)), list(100, Some(9))]);
         let n = Neighbours::neighbours_on(&series, 0);
         assert_eq!([-5, 40, 50, 60, 900].map(|t| n.held_at(t)), [5, 5, 5, 9, 9]);
-        assert!(!n.is_amount_unknown());
+        assert!(!n.unreported);
     }
 
     #[test]
     fn an_unreported_figure_leaves_no_difference() {
         let series = SampleSeries::new([list(0, Some(5)), list(100, None)]);
         let n = Neighbours::neighbours_on(&series, 0);
-        assert!(n.is_amount_unknown());
+        assert!(n.unreported);
         assert_eq!(n.held_at(0), n.held_at(100));
     }
 }

@@ -18,7 +18,8 @@ pub struct SampleSeries {
     devices: Vec<SampleColumns>,
     /// The median time between two readings of each device, nanoseconds; `None` with fewer than two.
     usual_gaps: Vec<Option<AtNs>>,
-    impossible: u64,
+    /// Samples left out because nothing like them can have been read.
+    pub impossible: u64,
 }
 
 /// The highest use of a device in a window.
@@ -78,11 +79,6 @@ impl SampleSeries {
             devices,
             impossible,
         }
-    }
-
-    /// Samples left out because nothing like them can have been read.
-    pub fn impossible_samples(&self) -> u64 {
-        self.impossible
     }
 
     /// Number of devices that were ever sampled.
@@ -347,7 +343,7 @@ mod tests {
             far(0, u32::MAX, 1),
             far(0, 0, 7),
         ]);
-        assert_eq!((series.device_count(), series.impossible_samples()), (1, 3));
+        assert_eq!((series.device_count(), series.impossible), (1, 3));
         assert_eq!(series.rows_of_device(0).used_bytes()[0], 7);
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Path of each null → reason. Array elements are written `[]`.
 #[derive(Debug, Default)]
-pub struct NullReasons(BTreeMap<String, String>);
+pub struct NullReasons(pub(super) BTreeMap<String, String>);
 
 impl NullReasons {
     /// Keeps the reason of a value that is null.
@@ -15,11 +15,6 @@ impl NullReasons {
         if null {
             self.0.entry(path).or_insert_with(reason);
         }
-    }
-
-    /// Everything collected.
-    pub fn into_map(self) -> BTreeMap<String, String> {
-        self.0
     }
 }
 

@@ -479,7 +479,7 @@ impl EvidenceCollector<'_, '_> {
             let (counted, less) = self.bytes_beside_activations();
             let neighbours = self.o.neighbours_of(self.device);
             let own = peak.bytes as i64 - neighbours.held_at(peak.nearest.at_ns);
-            let source = if neighbours.is_amount_unknown() {
+            let source = if neighbours.unreported {
                 EvidenceSource::MeasuredShared
             } else {
                 EvidenceSource::MeasuredDelta

@@ -277,19 +277,9 @@ pub(super) fn is_no_value(value: &str) -> bool {
 }
 
 fn is_prose_after_bearer(word: &str) -> bool {
-    matches!(
-        word.trim_end_matches(['.', ','])
-            .to_ascii_lowercase()
-            .as_str(),
-        "authentication"
-            | "authorization"
-            | "credentials"
-            | "tokens"
-            | "scheme"
-            | "format"
-            | "header"
-            | "security"
-    )
+    let prose = "authentication authorization credentials tokens scheme format header security";
+    let word = word.trim_end_matches(['.', ',']).to_ascii_lowercase();
+    prose.split(' ').any(|w| w == word)
 }
 
 /// `learn-classifier-v2`, of a name that begins with `sk-`: words and short numbers. A key is longer

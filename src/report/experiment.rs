@@ -64,7 +64,9 @@ pub fn summary_csv(e: &Experiment) -> Vec<u8> {
             figure_cell(l.asked.short_prompts.map(|s| s.share))
         }),
         ("output_tokens", |(_, l)| l.asked.output_tokens.to_string()),
-        ("requests_asked", |(_, l)| l.asked_requests().to_string()),
+        ("requests_asked", |(_, l)| {
+            l.asked.all_requests().to_string()
+        }),
         ("status", |(_, l)| l.state.as_str().into()),
         ("cause", |(_, l)| figure_cell(l.cause.as_ref())),
         ("message", |(_, l)| figure_cell(l.message.as_ref())),

@@ -55,8 +55,15 @@ impl RunPaths {
 pub fn check_output(results: &Path, output: Option<&Path>) -> Result<(), Failure> {
     let (folder, _) = output_place(results, output, "model")?;
     private::create_folders(&folder).map_err(|e| unwritable(&folder, e))?;
-    private::try_folder(&folder).map_err(|e| unwritable(&folder, e))?;
+    private::unnamed_file(&folder).map_err(|e| unwritable(&folder, e))?;
     Ok(())
+}
+
+/// Makes a folder that the user named, and those above it that are missing.
+pub fn make_folders(folder: &Path) -> Result<(), Failure> {
+    private::create_folders(folder).map_err(|e| {
+        Failure::environment(format!("cannot make the folder `{}`", folder.display())).caused_by(e)
+    })
 }
 
 /// The folder of the results, and the name of a run's in it without its ending.
@@ -219,7 +226,7 @@ pub fn write_redacted(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 }
 
 /// Error for a file of a later format; `made`: "written".
-fn newer_plimsoll(path: &Path, made: &str) -> Failure {
+pub fn newer_plimsoll(path: &Path, made: &str) -> Failure {
     let shown = path.display();
     Failure::usage(format!("`{shown}` was {made} by a newer plimsoll")).hint("update plimsoll")
 }

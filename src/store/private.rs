@@ -72,11 +72,6 @@ pub fn open_there(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Whether a folder can be written to.
-pub fn try_folder(folder: &Path) -> io::Result<()> {
-    unnamed_file(folder).map(drop)
-}
-
 /// A file that never gets a name, and takes room until it is closed.
 pub fn unnamed_file(folder: &Path) -> io::Result<File> {
     tempfile::tempfile_in(folder)

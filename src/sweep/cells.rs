@@ -76,11 +76,7 @@ impl Cells {
             .caused_by(e)
         })?;
         if document.cells_version > CELLS_VERSION {
-            return Err(Failure::usage(format!(
-                "`{}` was written by a newer plimsoll",
-                path.display()
-            ))
-            .hint("update plimsoll"));
+            return Err(crate::store::newer_plimsoll(&path, "written"));
         }
         let servers: BTreeMap<GroupId, Arc<ServerConfig>> = document
             .servers

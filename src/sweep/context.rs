@@ -82,13 +82,13 @@ pub struct SweepContext<'a> {
     pub stop: &'a StopSignal,
     /// Observer of the progress.
     pub watcher: &'a dyn SweepWatcher,
-    /// Chooses the next cell; `None`: all in their order.
-    choice: Option<CellChoice<'a>>,
+    /// Chooses the next cell by the rows of those before it; `None`: all in their order.
+    pub(super) choice: Option<CellChoice<'a>>,
     /// The rows of this run.
     rows: Mutex<HashMap<CellId, CellRow>>,
     journal: Mutex<Journal>,
-    /// Starts of engines that the forecast has not learnt yet, seconds.
-    starts: Mutex<Vec<(GroupId, f64)>>,
+    /// Starts of engines that the forecast has not learnt yet: how long each took until it served, seconds.
+    pub(super) starts: Mutex<Vec<(GroupId, f64)>>,
 }
 
 impl<'a> SweepContext<'a> {
@@ -120,11 +120,6 @@ impl<'a> SweepContext<'a> {
         self
     }
 
-    /// Whether the next cell follows from the rows of those before it.
-    pub(super) fn chooses_cells(&self) -> bool {
-        self.choice.is_some()
-    }
-
     /// The place of a group's next cell among those that are left.
     pub(super) fn next_cell(&self, group: &CellGroup, left: &[&Cell]) -> Option<usize> {
         match self.choice {
@@ -141,18 +136,6 @@ impl<'a> SweepContext<'a> {
     /// The journal; groups that run side by side write to it in turn.
     pub fn journal(&self) -> MutexGuard<'_, Journal> {
         lock_data(&self.journal)
-    }
-
-    /// Notes how long an engine took until it served.
-    pub fn note_start(&self, group: &GroupId, took_s: f64) {
-        let mut starts = lock_data(&self.starts);
-        starts.push((group.clone(), took_s));
-    }
-
-    /// The starts since the last question.
-    pub fn take_starts(&self) -> Vec<(GroupId, f64)> {
-        let mut starts = lock_data(&self.starts);
-        std::mem::take(&mut starts)
     }
 
     /// Waits until the daemon answers again, or the sweep is stopped, or two minutes are over.

@@ -25,6 +25,7 @@ use crate::matrix::{CellGroup, EnginePlace, RowCause, RowPhase};
 use crate::preset::Preset;
 use crate::progress::{Progress, Sink, Stage};
 use crate::store::{CaptureWriter, ContainerLock, StoredCapture};
+use crate::sync::lock_data;
 use crate::telemetry::MeasuredContainer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,11 +101,6 @@ impl RunningEngine {
             gate,
             lock,
         }
-    }
-
-    /// Whether the engine that the cells share has ended.
-    pub fn server_ended(&self) -> Option<String> {
-        self.shared.server_end()
     }
 }
 
@@ -546,7 +542,7 @@ async fn observed(
     let facts = &running.attached.found.facts;
     let took = began.elapsed();
     if failed.is_none() {
-        context.note_start(&group.id, took.as_secs_f64());
+        lock_data(&context.starts).push((group.id.clone(), took.as_secs_f64()));
     }
     let noted = context.journal().write_start(EngineStart {
         group: group.id.clone(),

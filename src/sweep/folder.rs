@@ -151,16 +151,6 @@ impl Folder {
     pub fn result_paths(&self) -> ResultPaths {
         ResultPaths::in_folder(&self.path, &self.stamp)
     }
-
-    /// The configuration that was run.
-    pub fn config_path(&self) -> PathBuf {
-        self.path.join(CONFIG_FILE)
-    }
-
-    /// What it ran on.
-    pub fn env_path(&self) -> PathBuf {
-        self.path.join(ENV_FILE)
-    }
 }
 
 /// Whether a run was begun in a folder, here or on another machine.
@@ -362,7 +352,12 @@ fn lock_folder(folder: &Path) -> Result<FileLock, Failure> {
                 .and_then(|()| writer.write_all(me.as_bytes()));
             Ok(lock)
         }
-        Err(LockRefusal::Held(pid)) => Err(already_running(folder, &who(pid, &mut writer))),
+        Err(LockRefusal::Held(pid)) => Err(Failure::environment(format!(
+            "the sweep in `{}` is being run: it is held by {}",
+            folder.display(),
+            who(pid, &mut writer)
+        ))
+        .hint("wait for its end, or end it; then use `--resume`")),
         Err(LockRefusal::Cannot(e)) => Err(Failure::environment(format!(
             "cannot lock `{}`; the lock keeps a second plimsoll from running the same sweep",
             folder.display()
@@ -395,14 +390,6 @@ fn who(pid: Option<u32>, file: &mut File) -> String {
         "" => "another process".into(),
         text => text.to_owned(),
     }
-}
-
-fn already_running(folder: &Path, who: &str) -> Failure {
-    Failure::environment(format!(
-        "the sweep in `{}` is being run: it is held by {who}",
-        folder.display()
-    ))
-    .hint("wait for its end, or end it; then use `--resume`")
 }
 
 pub(super) fn cannot_write(folder: &Path, e: io::Error) -> Failure {

@@ -117,7 +117,7 @@ impl GroupRunner<'_> {
             if self.context.stop.stop_reason().is_some() {
                 break;
             }
-            if self.context.chooses_cells() {
+            if self.context.choice.is_some() {
                 // The choice follows from the row of the cell before.
                 if let Some(before) = before.take() {
                     before.await?;
@@ -248,7 +248,8 @@ impl GroupRunner<'_> {
     ) -> Result<CellMeasurement, Failure> {
         let context = self.context;
         let need = self.need(attempt.cell);
-        if let Some(other) = running.take_if(|r| r.need != need || r.server_ended().is_some()) {
+        if let Some(other) = running.take_if(|r| r.need != need || r.shared.server_end().is_some())
+        {
             hopeless.note_unsettled(release::end_engine(context, other, progress).await);
         }
         if running.is_none() && hopeless.blocker_for(need).is_none() {

@@ -63,8 +63,10 @@ pub async fn present_limits(runtime: &Runtime, cells: &[Cell]) -> HashMap<GroupI
 #[derive(Debug)]
 pub struct OomFile {
     path: PathBuf,
-    memory: OomMemory,
-    warnings: Vec<String>,
+    /// What is remembered.
+    pub memory: OomMemory,
+    /// Lines that could not be read; sentences.
+    pub warnings: Vec<String>,
 }
 
 impl OomFile {
@@ -92,21 +94,6 @@ impl OomFile {
             memory,
             warnings: found.warnings,
         })
-    }
-
-    /// What is remembered.
-    pub fn memory(&self) -> &OomMemory {
-        &self.memory
-    }
-
-    /// Whether this very cell is remembered.
-    pub fn knows_cell(&self, cell: &CellId) -> bool {
-        self.memory.records().any(|r| r.cell == *cell)
-    }
-
-    /// Lines that could not be read; sentences.
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
     }
 
     /// A cell ran out of memory.
@@ -158,15 +145,17 @@ mod tests {
         let open = || OomFile::open_for_sweep(dir.path(), "s").unwrap();
         let (small, large) = (cell("m", 1, 1, 8), cell("m", 1, 1, 64));
         let mut first = open();
-        assert!(first.memory().is_empty());
+        assert!(first.memory.records().next().is_none());
         first.add_record(record(&large)).unwrap();
-        assert_eq!(open().memory(), first.memory());
-        assert!(open().memory().record_covering(&large).is_some());
+        assert_eq!(open().memory, first.memory);
+        assert!(open().memory.record_covering(&large).is_some());
         assert!(
             OomFile::open_for_sweep(dir.path(), "other")
                 .unwrap()
-                .memory()
-                .is_empty()
+                .memory
+                .records()
+                .next()
+                .is_none()
         );
 
         let mut second = open();
@@ -174,13 +163,13 @@ mod tests {
             .forget_fitted(&small.group, &small.load, &small.id, "today")
             .unwrap();
         assert!(
-            open().memory().record_covering(&large).is_some(),
+            open().memory.record_covering(&large).is_some(),
             "less fitted"
         );
         second
             .forget_fitted(&large.group, &large.load, &large.id, "today")
             .unwrap();
-        assert!(open().memory().is_empty());
+        assert!(open().memory.records().next().is_none());
     }
 
     #[test]
@@ -193,13 +182,12 @@ mod tests {
         let mut raw = std::fs::File::options().append(true).open(path).unwrap();
         raw.write_all(b"{\"oom\":{\"gro").unwrap();
         let mut next = OomFile::open_for_sweep(dir.path(), "s").unwrap();
-        assert_eq!(next.warnings().len(), 1);
+        assert_eq!(next.warnings.len(), 1);
         next.add_record(record(&b)).unwrap();
         let read = OomFile::open_for_sweep(dir.path(), "s").unwrap();
         assert!(
-            read.memory().record_covering(&a).is_some()
-                && read.memory().record_covering(&b).is_some()
+            read.memory.record_covering(&a).is_some() && read.memory.record_covering(&b).is_some()
         );
-        assert!(read.warnings().is_empty());
+        assert!(read.warnings.is_empty());
     }
 }

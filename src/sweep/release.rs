@@ -22,7 +22,9 @@ pub async fn end_engine(
     mut running: RunningEngine,
     progress: &Sink,
 ) -> Option<UnsettledMemory> {
-    running.end_kept_bench().await;
+    if let Some(kept) = running.kept.take().flatten() {
+        kept.end_process().await;
+    }
     let RunningEngine {
         attached,
         own,

@@ -5,10 +5,8 @@
 
 mod host;
 mod output;
-mod place;
 mod run;
 mod unpack;
 
-pub use host::RemoteHost;
-pub use place::RemotePlace;
+pub use host::{RemoteHost, RemotePlace};
 pub use unpack::UnpackedFiles;

@@ -118,11 +118,11 @@ pub async fn run_sweep(
     leftovers::end_leftovers(context, work.plan, work.history).await?;
     // A row is written before the file that all runs share: that may lack the last.
     for record in work.ooms() {
-        if !ooms.knows_cell(&record.cell) {
+        if !ooms.memory.records().any(|r| r.cell == record.cell) {
             ooms.add_record(record)?;
         }
     }
-    let earlier = ooms.memory().clone().without_records(|r| !work.is_own(r));
+    let earlier = ooms.memory.clone().without_records(|r| !work.is_own(r));
     let groups = work.groups_left();
     work.history
         .rows
@@ -332,7 +332,7 @@ impl<'a> RowLedger<'a> {
             };
             state.ooms.add_record(record)?;
         }
-        for (group, took_s) in self.context.take_starts() {
+        for (group, took_s) in lock_data(&self.context.starts).drain(..) {
             state.forecast.learn_start(&group, took_s);
         }
         if row.status == RowStatus::Done {

@@ -92,11 +92,4 @@ impl RunningEngine {
         });
         Ok(self.kept.insert(kept.ok()).clone())
     }
-
-    /// Ends it.
-    pub(super) async fn end_kept_bench(&mut self) {
-        if let Some(kept) = self.kept.take().flatten() {
-            kept.end_process().await;
-        }
-    }
 }

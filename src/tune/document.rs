@@ -1,7 +1,7 @@
 //! The document of a tuning: the best settings, what each was worth, everything that was tried and what was not.
 
 use super::search::TuningSearch;
-use super::space::{SettingAxis, SettingSpace};
+use super::space::SettingAxis;
 use super::trial::{LoadFigures, MissedLimit, Trial, TuningGoal, TuningLimits};
 use crate::capture::RunEnd;
 use crate::compare::validate::ItemRow;
@@ -179,8 +179,8 @@ impl Tuning {
         (goal, limits): (TuningGoal, &TuningLimits),
         winner: BestSettings,
     ) -> Tuning {
-        let space = search.space();
-        let trials = search.trials();
+        let space = search.space;
+        let trials = &search.trials;
         let best = search
             .winner()
             .and_then(|trial| best_settings(trial, goal, limits, winner));
@@ -191,7 +191,7 @@ impl Tuning {
         let tried: Vec<usize> = trials.iter().map(|t| t.candidate).collect();
         let untried = (0..space.candidates.len()).filter(|c| !tried.contains(c));
         let not_tried = untried.map(|candidate| {
-            let excluded = search.excluded().get(&candidate);
+            let excluded = search.excluded.get(&candidate);
             UntriedSettings {
                 settings: space.values_of(candidate),
                 reason: excluded.map_or_else(|| ended_by.to_owned(), String::clone),
@@ -285,7 +285,7 @@ fn worth_of_settings(
     goal: TuningGoal,
     limits: &TuningLimits,
 ) -> Vec<SettingWorth> {
-    let space = search.space();
+    let space = search.space;
     let Some(places) = space.candidates.get(winner.candidate) else {
         return Vec::new();
     };
@@ -301,10 +301,10 @@ fn worth_of_settings(
             if std::mem::replace(&mut other[at], place) == place {
                 continue;
             }
-            let Some(candidate) = candidate_at(space, &other) else {
+            let Some(candidate) = space.candidates.iter().position(|own| *own == other) else {
                 continue;
             };
-            let trial = search.trials().iter().find(|t| t.candidate == candidate);
+            let trial = search.trials.iter().find(|t| t.candidate == candidate);
             let (change_percent, remark) = match trial {
                 Some(trial) => measured_change(trial, winner, goal, limits),
                 None if !is_learnt => {
@@ -328,10 +328,6 @@ fn worth_of_settings(
         }
     }
     worth
-}
-
-fn candidate_at(space: &SettingSpace, places: &[usize]) -> Option<usize> {
-    space.candidates.iter().position(|own| own == places)
 }
 
 /// How far a trial's score is from the winner's, both under long loads where both had one, else both under short ones.

@@ -43,14 +43,18 @@ pub fn starts_of_part(starts: usize, parts: u32) -> usize {
 /// A search over candidates.
 #[derive(Debug, Clone)]
 pub struct TuningSearch<'a> {
-    space: &'a SettingSpace,
-    goal: TuningGoal,
+    /// What was tried: the candidates and the goal.
+    pub space: &'a SettingSpace,
+    /// What is to be as high as possible.
+    pub goal: TuningGoal,
     limits: &'a TuningLimits,
     seed: u64,
-    max_starts: usize,
+    /// Starts at most.
+    pub max_starts: usize,
     /// Candidates that are not started, and why.
-    excluded: BTreeMap<usize, String>,
-    trials: Vec<Trial>,
+    pub excluded: BTreeMap<usize, String>,
+    /// Every start in its order.
+    pub trials: Vec<Trial>,
     /// Trials of the other parts of the search: they teach, and are no starts of this one.
     others: Vec<Trial>,
 }
@@ -108,11 +112,6 @@ impl<'a> TuningSearch<'a> {
             excluded: BTreeMap::new(),
             ..*self
         }
-    }
-
-    /// Starts at most.
-    pub fn max_starts(&self) -> usize {
-        self.max_starts
     }
 
     /// Every trial that teaches.
@@ -248,21 +247,6 @@ impl<'a> TuningSearch<'a> {
         self.trials.push(trial);
     }
 
-    /// Every start in its order.
-    pub fn trials(&self) -> &[Trial] {
-        &self.trials
-    }
-
-    /// What was tried: the candidates and the goal.
-    pub fn space(&self) -> &SettingSpace {
-        self.space
-    }
-
-    /// What is to be as high as possible.
-    pub fn goal(&self) -> TuningGoal {
-        self.goal
-    }
-
     /// The load of a trial that counts, and its score: a long one where there is one.
     pub fn final_load<'t>(&self, trial: &'t Trial) -> Option<(&'t LoadFigures, f64)> {
         let (load, _) = trial.final_load(self.goal, self.limits)?;
@@ -272,11 +256,6 @@ impl<'a> TuningSearch<'a> {
     /// Leaves out a candidate that was not tried.
     pub fn exclude_candidate(&mut self, candidate: usize, why: String) {
         self.excluded.entry(candidate).or_insert(why);
-    }
-
-    /// The candidates that are not started, with the reason.
-    pub fn excluded(&self) -> &BTreeMap<usize, String> {
-        &self.excluded
     }
 
     /// The trial that won: the best that keeps all limits under its long load.

@@ -1,13 +1,15 @@
 //! The files of a sweep beside its journal: what is to be run, what it runs on, and the results, also
 //! of several runs as one.
 
-use crate::cli::{MergeArgs, SweepRunArgs};
+use crate::cli::SweepRunArgs;
 use crate::console::Console;
 use crate::container::Runtime;
-use crate::error::{ExitCode, Failure};
+use crate::error::Failure;
 use crate::matrix::{Cell, SweepPlan, resolved_yaml};
+use crate::report::json::json_bytes;
 use crate::report::sweep::{Results, StatusCounts, json};
 use crate::store::write_atomically;
+use crate::sweep::folder::{CONFIG_FILE, ENV_FILE};
 use crate::sweep::merge::{default_output, merge_runs};
 use crate::sweep::{Cells, Folder, SweepHistory, outputs};
 use crate::telemetry;
@@ -22,16 +24,15 @@ pub fn write_head(folder: &Folder, plan: &SweepPlan, runtime: &Runtime) -> Resul
     cells.write_file(folder.path())?;
     let yaml = resolved_yaml(&plan.name, &cells.cells)
         .map_err(|e| unwritten("the resolved configuration", e))?;
-    write_atomically(&folder.config_path(), yaml.as_bytes())?;
+    write_atomically(&folder.path().join(CONFIG_FILE), yaml.as_bytes())?;
     write_environment(folder, runtime)
 }
 
 /// Writes what a sweep or an experiment runs on.
 pub fn write_environment(folder: &Folder, runtime: &Runtime) -> Result<(), Failure> {
     let env = read_environment(runtime);
-    let mut bytes = serde_json::to_vec_pretty(&env).map_err(|e| unwritten("the environment", e))?;
-    bytes.push(b'\n');
-    write_atomically(&folder.env_path(), &bytes)
+    let bytes = json_bytes(&env).map_err(|e| unwritten("the environment", e))?;
+    write_atomically(&folder.path().join(ENV_FILE), &bytes)
 }
 
 /// What this host is.
@@ -77,12 +78,6 @@ pub fn write_results(
         .chain(plan.skipped.iter().map(|s| &s.cell));
     let status = |cell: &Cell| history.rows.get(&cell.id).map(|row| row.status);
     Ok(StatusCounts::count_cells(planned.map(status)))
-}
-
-/// `plimsoll sweep merge`.
-pub fn run_merge(console: &Console, args: &MergeArgs) -> anyhow::Result<ExitCode> {
-    joined(console, &args.dirs, args.output.as_deref())?;
-    Ok(ExitCode::Done)
 }
 
 /// Joins runs and shows the results.

@@ -113,9 +113,7 @@ fn name_cell(cell: &Cell, several_places: bool) -> String {
 /// `peak 12.30 GiB, 812 tok/s, 14.2 s`, or why there are no figures.
 fn detail(row: &CellRow) -> String {
     if row.status != RowStatus::Done {
-        let cause = row.cause.map_or("unknown", |c| c.as_str());
-        let message = row.message.as_deref().unwrap_or_default();
-        return format!("{cause}: {message}");
+        return row.describe_cause();
     }
     let RowFigures {
         peak_bytes,

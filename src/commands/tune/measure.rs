@@ -127,7 +127,7 @@ impl<'a> TuningMeasure<'a> {
 
     /// Starts of this run that are no trial yet, and their loads that were measured.
     pub fn unfinished_loads(&self, search: &TuningSearch<'_>) -> (usize, usize) {
-        let tried: Vec<usize> = search.trials().iter().map(|t| t.candidate).collect();
+        let tried: Vec<usize> = search.trials.iter().map(|t| t.candidate).collect();
         let untried = (0..self.choice.servers.len()).filter(|c| !tried.contains(c));
         let (rows, starts) = (lock_data(&self.rows), lock_data(&self.starts));
         let loads = untried.filter_map(|candidate| {
@@ -291,7 +291,7 @@ impl<'a> TuningMeasure<'a> {
             self.know_run(dir, &history, true);
             let mut part = search.without_trials();
             self.stored_trials(&mut part, &history, false)?;
-            trials.extend(part.trials().iter().cloned());
+            trials.extend(part.trials.iter().cloned());
         }
         Ok((trials, parts))
     }
@@ -545,9 +545,7 @@ impl<'a> TuningMeasure<'a> {
         move |cell, row| {
             let name = names.get(&cell.id).cloned().unwrap_or_default();
             if row.status != RowStatus::Done {
-                let cause = row.cause.map_or("unknown", RowCause::as_str);
-                let message = row.message.as_deref().unwrap_or_default();
-                return (name, format!("{cause}: {message}"));
+                return (name, row.describe_cause());
             }
             let figures = &row.figures;
             let parts = [

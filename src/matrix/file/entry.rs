@@ -3,10 +3,9 @@
 use super::super::cell::{BenchWord, CellLoad};
 use super::super::expand::{AxisKey, AxisValue, CellTemplate, Matrix, MatrixAxis, complete_axes};
 use super::super::taken::{self, ArgumentFlag};
-use super::fault::FileFault;
 use super::keys::{self, KeySpec};
 use super::scalars::{self, wrong_value};
-use super::tree::{NodePlace, YamlKey, YamlNode, YamlValue, quote_short};
+use super::tree::{FileFault, NodePlace, YamlKey, YamlNode, YamlValue, quote_short};
 use super::{Presets, patterns};
 use crate::engine::EngineId;
 use crate::launch::recipe::cache_mount;
@@ -42,13 +41,13 @@ impl<'n> GivenKeys<'n> {
             let Some(spec) = keys::find_key(known, &key.name) else {
                 let names = known
                     .iter()
-                    .flat_map(|k| k.aliases.iter().chain([&k.name]).copied());
+                    .flat_map(|k| k.aliases.iter().chain([&k.name]).map(String::as_str));
                 let message = format!("unknown key {} of {what}", quote_short(&key.name));
                 return Err(
                     FileFault::new(key.at, message).with_hint_if(did_you_mean(&key.name, names, 1))
                 );
             };
-            if let Some((first, _)) = given.insert(spec.name, (key.at, value)) {
+            if let Some((first, _)) = given.insert(spec.name.as_str(), (key.at, value)) {
                 let message = format!("`{}` is given twice, by two of its names", spec.name);
                 return Err(FileFault::new(key.at, message).with_other(first));
             }
@@ -111,7 +110,7 @@ pub fn read_entry(
     defaults: &GivenKeys<'_>,
     presets: Presets<'_>,
 ) -> Result<ModelEntry, FileFault> {
-    let own = GivenKeys::sort_keys("an entry of `models`", node, keys::ENTRY)?;
+    let own = GivenKeys::sort_keys("an entry of `models`", node, &keys::KEYS.entry)?;
     let given = own.over(defaults);
     let mut template = CellTemplate::default();
     let place = read_place(&own, &given, defaults, node.at, presets, &mut template)?;

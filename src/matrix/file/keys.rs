@@ -1,144 +1,83 @@
-//! The keys of the file: their names, what each takes, and a sentence on each.
+//! The keys of the file: their names, what each takes, and a sentence on each; and the schema that follows.
 
 use super::super::expand::AxisKey;
 use super::super::taken::ArgumentFlag;
+use crate::tables::read_table;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// The table of keys, `configs/sweep-keys.yaml`.
+#[derive(Debug, Default, Deserialize)]
+pub struct KeyTable {
+    /// What a key takes: JSON Schema of its values.
+    kinds: BTreeMap<String, Value>,
+    /// Keys of the file itself.
+    pub file: Vec<KeySpec>,
+    /// Keys of an entry.
+    pub entry: Vec<KeySpec>,
+}
 
 /// A key.
-#[derive(Debug)]
+#[derive(Debug, Default, Deserialize)]
 pub struct KeySpec {
     /// Its name.
-    pub name: &'static str,
+    pub name: String,
     /// Other names that people write.
-    pub aliases: &'static [&'static str],
-    /// What it takes.
-    pub kind: KeyKind,
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    /// What it takes, one of the table's kinds; for the schema.
+    kind: String,
     /// What it is; for the schema.
-    pub about: &'static str,
+    about: String,
 }
 
-/// What a key takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyKind {
-    /// A text or a list of texts.
-    Texts,
-    /// The same, and null among them.
-    TextsOrNull,
-    /// A whole number from 1 or a list of them.
-    Counts,
-    /// The same, and null among them.
-    CountsOrNull,
-    /// Numbers above 0 and at most 1, null among them.
-    Shares,
-    /// Numbers above 0, null among them.
-    Rates,
-    /// true, false or null, or a list of them.
-    Flags,
-    /// A text.
-    Text,
-    /// A size.
-    Size,
-    /// A length of time.
-    Time,
-    /// A whole number from 1.
-    Count,
-    /// A whole number from 0.
-    CountFromZero,
-    /// A number above 0.
-    Number,
-    /// true or false.
-    Flag,
-    /// GPUs.
-    Gpus,
-    /// A bench.
-    Bench,
-    /// A map of texts.
-    Environment,
-    /// A list of texts that are not split at commas.
-    Volumes,
-    /// A map of arguments.
-    Arguments,
-    /// A list of words, or a line of them.
-    Words,
-    /// Lists of names of axes.
-    Zip,
-    /// A list of maps, with one value for each key.
-    Include,
-    /// A list of maps, with one or several values for each key.
-    Exclude,
-    /// A map of an entry's keys.
-    Entry,
-    /// A list of them.
-    Entries,
-    /// `1`.
-    Version,
+/// The table that ships.
+pub static KEYS: LazyLock<KeyTable> =
+    LazyLock::new(|| read_table(include_str!("../../../configs/sweep-keys.yaml")));
+
+/// JSON Schema of the sweep file for editors, draft 2020-12. It holds less than the reader checks: nothing across keys.
+pub fn sweep_schema() -> Value {
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "plimsoll sweep file",
+        "type": "object",
+        "required": ["models"],
+        "additionalProperties": false,
+        "properties": KEYS.properties(&KEYS.file),
+        "$defs": {
+            "entry": {
+                "type": "object",
+                "additionalProperties": false,
+                "properties": KEYS.properties(&KEYS.entry),
+            },
+            "variable": {
+                "type": "string",
+                "pattern": "\\$\\{",
+                "description": "A text with a variable: ${NAME} or ${NAME:-default}.",
+            },
+        },
+    })
 }
 
-/// A table of keys: a name, other names for it in brackets, what it takes, and a sentence on it.
-macro_rules! keys {
-    ($($name:literal $(($($alias:literal),+))? $kind:ident: $about:literal,)*) => {
-        &[$(KeySpec {
-            name: $name,
-            aliases: &[$($($alias),+)?],
-            kind: KeyKind::$kind,
-            about: $about,
-        }),*]
-    };
+impl KeyTable {
+    fn properties(&self, keys: &[KeySpec]) -> Value {
+        let mut properties = Map::new();
+        for key in keys {
+            for name in key.aliases.iter().chain([&key.name]) {
+                let mut schema = self.kinds.get(&key.kind).cloned().unwrap_or_default();
+                schema["description"] = if *name == key.name {
+                    key.about.clone().into()
+                } else {
+                    format!("{} The same as `{}`.", key.about, key.name).into()
+                };
+                properties.insert(name.clone(), schema);
+            }
+        }
+        properties.into()
+    }
 }
-
-/// Keys of the file itself.
-pub const TOP: &[KeySpec] = keys! {
-    "schema_version" Version: "Version of this format: 1.",
-    "name" Text: "Name of the sweep, and of its folder. Without it: the file's.",
-    "timeout" Time: "Longest time for one cell, as 30m.",
-    "health_timeout" Time: "Longest time for an engine to serve, as 20m.",
-    "defaults" Entry: "Keys for every entry; an entry's own win.",
-    "models" Entries: "The entries: each a model with its settings and loads.",
-};
-
-/// Keys of an entry.
-pub const ENTRY: &[KeySpec] = keys! {
-    "model_id" ("hf_model_id") Texts: "Model, as the engine knows it: an id or a path in the container.",
-    "container_name" Texts: "Running container to measure in.",
-    "image" Texts: "Image to start a container of, for each server configuration.",
-    "preset" Text: "Preset with the settings to start the image.",
-    "engine" Text: "Engine, where it is not recognised.",
-    "gpus" Gpus: "GPUs of the started container: none, all, a count, or ids.",
-    "amd" Flag: "AMD GPUs for the started container.",
-    "shm_size" Size: "Size of /dev/shm of the started container.",
-    "memory" Size: "Memory limit of the started container.",
-    "ipc_host" Flag: "Share the host's IPC namespace with the started container.",
-    "env" Environment: "Environment of the started container.",
-    "volumes" ("volume") Volumes: "Mounts of the started container, as docker's -v.",
-    "hf_cache" Text: "Hugging Face cache of the host, mounted into the started container.",
-    "input_lengths" ("input_length", "input_lens", "input_len") Counts: "Prompt tokens per request.",
-    "output_lengths" ("output_length", "output_lens", "output_len") Counts: "Generated tokens per request.",
-    "batch_sizes" ("batch_size") Counts: "Sequences at once.",
-    "request_rates" ("request_rate") Rates: "Requests per second, at random moments.",
-    "tensor_parallel_size" CountsOrNull: "Tensor parallel size.",
-    "dtype" TextsOrNull: "Type of weights and activations.",
-    "quantization" TextsOrNull: "Quantization method.",
-    "kv_cache_dtype" TextsOrNull: "Type of the KV cache.",
-    "gpu_memory_utilization" Shares: "Share of device memory that the engine may take.",
-    "max_model_len" CountsOrNull: "Longest sequence, prompt and output together, tokens.",
-    "enforce_eager" Flags: "No compilation, no CUDA graphs.",
-    "engine_args" Arguments: "Further arguments of the engine, by flag; a list is an axis.",
-    "extra_engine_args" Words: "Further arguments of the engine, as they stand.",
-    "bench" Bench: "What puts the load on.",
-    "num_prompts" Count: "Requests.",
-    "num_iters" Count: "Measured iterations.",
-    "num_iters_warmup" CountFromZero: "Warm-up iterations or requests.",
-    "repeats" Count: "Times the bench runs.",
-    "seed" CountFromZero: "Random seed of the bench.",
-    "model_params" Number: "Parameters of the model, as 6.7e9; kept with the results.",
-    "num_layers" Number: "Layers of the model; kept with the results.",
-    "num_heads" Number: "Attention heads of the model; kept with the results.",
-    "num_kv_heads" Number: "Key and value heads of the model; kept with the results.",
-    "head_dim" Number: "Dimension of a head; kept with the results.",
-    "hidden_size" Number: "Hidden size of the model; kept with the results.",
-    "zip" Zip: "Lists that go side by side instead of crossed.",
-    "include" Include: "Further cells.",
-    "exclude" Exclude: "Cells to leave out.",
-};
 
 /// Facts on a model, kept with the results.
 pub const ARCHITECTURE: [&str; 6] = [
@@ -158,7 +97,7 @@ pub const RUN_OPTIONS: [&str; 8] = [
 /// The key of a name, or of another name for it.
 pub fn find_key(keys: &'static [KeySpec], name: &str) -> Option<&'static KeySpec> {
     keys.iter()
-        .find(|k| k.name == name || k.aliases.contains(&name))
+        .find(|k| k.name == name || k.aliases.iter().any(|a| a == name))
 }
 
 /// Axes with keys of their own, in the order of [`AxisKey`]. `image` is `Place` as well.
@@ -214,4 +153,22 @@ pub fn flag_of_name(name: &str) -> Option<ArgumentFlag> {
             format!("--{name}").into()
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::cell::BenchWord;
+    use super::*;
+
+    #[test]
+    fn every_kind_is_known_and_every_bench_is_named() {
+        let keys = KEYS.file.iter().chain(&KEYS.entry);
+        assert!(keys.clone().count() > 40);
+        for key in keys {
+            assert!(KEYS.kinds.contains_key(&key.kind), "{key:?}");
+        }
+        let benches = KEYS.kinds["bench"].pointer("/anyOf/0/anyOf/0/enum");
+        let words = BenchWord::ALL.map(|(word, _)| word);
+        assert_eq!(benches, Some(&json!(words)));
+    }
 }

@@ -2,10 +2,9 @@
 
 use super::super::expand::{AxisKey, AxisValue, CellTemplate, ExcludePattern, MatrixAxis};
 use super::entry::{GivenKeys, argument_flag, no_rate, read_setting};
-use super::fault::FileFault;
 use super::keys;
 use super::scalars::{self, wrong_value};
-use super::tree::{NodePlace, YamlKey, YamlNode, YamlValue};
+use super::tree::{FileFault, NodePlace, YamlKey, YamlNode, YamlValue};
 use crate::wording::{count_noun, did_you_mean};
 use std::collections::HashMap;
 
@@ -73,8 +72,8 @@ fn axis_named(name: &str, node: &YamlNode) -> Result<AxisKey, FileFault> {
     if let Some(flag) = argument.and_then(keys::flag_of_name) {
         return Ok(AxisKey::Argument(flag));
     }
-    keys::find_key(keys::ENTRY, name)
-        .and_then(|spec| keys::axis_of(spec.name))
+    keys::find_key(&keys::KEYS.entry, name)
+        .and_then(|spec| keys::axis_of(&spec.name))
         .ok_or_else(|| {
             FileFault::new(
                 node.at,
@@ -252,8 +251,8 @@ fn axes_of<'n>(
             }
             continue;
         }
-        let spec = keys::find_key(keys::ENTRY, &key.name);
-        let Some(axis) = spec.and_then(|s| keys::axis_of(s.name)) else {
+        let spec = keys::find_key(&keys::KEYS.entry, &key.name);
+        let Some(axis) = spec.and_then(|s| keys::axis_of(&s.name)) else {
             let known = keys::axis_names().chain(["engine_args"]);
             let message = match spec {
                 Some(_) => format!("`{}` is the same for all cells of an entry", key.name),
@@ -262,7 +261,7 @@ fn axes_of<'n>(
             let near = did_you_mean(&key.name, known, 1).filter(|_| spec.is_none());
             return Err(FileFault::new(key.at, message).with_hint_if(near));
         };
-        let place = spec.map_or("", |s| s.name);
+        let place = spec.map_or("", |s| s.name.as_str());
         let started = template.preset.is_some();
         if place == "image" && !started || place == "container_name" && started {
             let message = format!("`{place}` is not where this entry runs");

@@ -1,7 +1,6 @@
 //! Single values of the file, each of the type that its key wants.
 
-use super::fault::FileFault;
-use super::tree::{YamlNode, YamlValue, format_number};
+use super::tree::{FileFault, YamlNode, YamlValue, format_number};
 use crate::units::Bytes;
 use crate::wording::did_you_mean;
 use std::ops::RangeInclusive;

@@ -1,6 +1,5 @@
 //! The file as a tree of values, each with its place.
 
-use super::fault::FileFault;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -452,6 +451,46 @@ pub fn tidy_maps(node: &mut YamlNode) -> Result<(), FileFault> {
             Ok(())
         }
         _ => Ok(()),
+    }
+}
+
+/// A mistake.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileFault {
+    /// Where.
+    pub at: NodePlace,
+    /// What is wrong.
+    pub message: String,
+    /// Another place that belongs to it.
+    pub other: Option<NodePlace>,
+    /// What to do about it.
+    pub hints: Vec<String>,
+}
+
+impl FileFault {
+    pub fn new(at: NodePlace, message: impl Into<String>) -> FileFault {
+        FileFault {
+            at,
+            message: message.into(),
+            other: None,
+            hints: Vec::new(),
+        }
+    }
+
+    /// With another place that belongs to it, unless it is the same one.
+    pub fn with_other(mut self, at: NodePlace) -> FileFault {
+        self.other = Some(at).filter(|at| *at != self.at);
+        self
+    }
+
+    pub fn with_hint(mut self, hint: impl Into<String>) -> FileFault {
+        self.hints.push(hint.into());
+        self
+    }
+
+    pub fn with_hint_if(mut self, hint: Option<String>) -> FileFault {
+        self.hints.extend(hint);
+        self
     }
 }
 

@@ -1,7 +1,6 @@
 //! Variables in the file's texts: `${NAME}`, `${NAME:-default}`, and `$$` for a dollar sign.
 
-use super::fault::FileFault;
-use super::tree::{YamlNode, YamlValue, quote_short};
+use super::tree::{FileFault, YamlNode, YamlValue, quote_short};
 use crate::redact::{Secrets, is_secret_name};
 
 /// The most text that variables may make of a file.

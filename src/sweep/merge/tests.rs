@@ -29,7 +29,7 @@ fn run(results: &Path, plan: &SweepPlan, rows: impl Fn(&Cell) -> Option<CellRow>
     let session = SweepSession::new(&plan.name, "2026-11-20T10:00:00Z".into(), false, plan.shard);
     journal.write_session(&session).unwrap();
     Cells::of_plan(plan).write_file(folder.path()).unwrap();
-    fs::write(folder.config_path(), "models: []\n").unwrap();
+    fs::write(folder.path().join(folder::CONFIG_FILE), "models: []\n").unwrap();
     for group in &plan.groups {
         journal
             .write_start(EngineStart {

@@ -1,10 +1,15 @@
-//! Another machine, as a URL names it, and a command on it.
+//! Another machine, as a URL names it, a command on it, and where a run lies there.
 
 use super::output::read_beginning;
 use crate::error::Failure;
+use crate::matrix::Shard;
+use crate::store::{bounded, write_atomically};
+use crate::sweep::folder::REMOTE_FILE;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::process::Stdio;
 use tokio::process::Command;
 
@@ -123,15 +128,7 @@ impl RemoteHost {
         Ok(command)
     }
 
-    /// The output of `words` there, when they ended well; the exit code and complaint otherwise.
-    pub(super) async fn ask_words(
-        &self,
-        words: &[&str],
-    ) -> Result<Result<String, (i32, String)>, Failure> {
-        self.run_command(self.ssh_command(words)?).await
-    }
-
-    /// The same of a command that was made already.
+    /// The output of a command there, when it ended well; the exit code and complaint otherwise.
     pub(super) async fn run_command(
         &self,
         mut command: Command,
@@ -169,7 +166,8 @@ impl RemoteHost {
             (self.port).map_or(String::new(), |p| format!("-P {p} ")),
             self.address(),
         );
-        match self.ask_words(&["plimsoll", "--version"]).await? {
+        let command = self.ssh_command(&["plimsoll", "--version"])?;
+        match self.run_command(command).await? {
             Ok(text) => {
                 // Before it a shell may have greeted.
                 let version = text.lines().rev().find_map(|l| l.strip_prefix("plimsoll "));
@@ -239,6 +237,49 @@ impl fmt::Display for RemoteHost {
             Some(port) => write!(f, ":{port}"),
             None => Ok(()),
         }
+    }
+}
+
+/// A longer file of a place is none of ours, bytes.
+const LONGEST: u64 = 64 << 10;
+
+/// The place of a run on another machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemotePlace {
+    /// The machine, as `--docker-host` names it.
+    pub host: String,
+    /// The run's folder there.
+    pub folder: String,
+    /// The part of the sweep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<Shard>,
+}
+
+impl RemotePlace {
+    /// As it is written down in a folder here; `None` where the run is of this machine, or where
+    /// there is none.
+    pub fn read_file(here: &Path) -> Result<Option<RemotePlace>, Failure> {
+        let file = here.join(REMOTE_FILE);
+        let unreadable = |e: io::Error| {
+            Failure::environment(format!("cannot read `{}`", file.display())).caused_by(e)
+        };
+        match bounded::read_bytes(&file, LONGEST) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(unreadable(e)),
+            Ok(bytes) => {
+                let place = bounded::parse_json(&bytes);
+                place.map(Some).map_err(|e| unreadable(e.into()))
+            }
+        }
+    }
+
+    /// Writes it down.
+    pub fn write_file(&self, here: &Path) -> Result<(), Failure> {
+        let mut bytes = serde_json::to_vec(self).map_err(|e| {
+            Failure::bug("the record of where the sweep runs cannot be made").caused_by(e)
+        })?;
+        bytes.push(b'\n');
+        write_atomically(&here.join(REMOTE_FILE), &bytes)
     }
 }
 

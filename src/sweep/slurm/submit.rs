@@ -3,10 +3,10 @@
 use super::script::{SlurmJob, quote_word, render_script};
 use crate::error::Failure;
 use crate::progress::{Progress, Sink};
-use crate::store::{private, write_atomically};
+use crate::store::{make_folders, write_atomically};
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 use tokio::process::Command;
@@ -104,7 +104,7 @@ impl Slurm {
     ) -> Result<SubmittedJob, Failure> {
         let text = render_script(job)?;
         let path = job.script_file();
-        make_dir(&job.dir)?;
+        make_folders(&job.dir)?;
         if let Some(bytes) = file {
             write_atomically(&job.sweep_file(), bytes)?;
         }
@@ -175,12 +175,6 @@ pub(super) fn command_missing(program: &str, e: io::Error) -> Failure {
     };
     failure
         .hint("--print shows the script: submit it where Slurm's commands are, with `sbatch FILE`")
-}
-
-fn make_dir(dir: &Path) -> Result<(), Failure> {
-    private::create_folders(dir).map_err(|e| {
-        Failure::environment(format!("cannot make the folder `{}`", dir.display())).caused_by(e)
-    })
 }
 
 #[cfg(test)]

@@ -202,7 +202,7 @@ fn engines_side_by_side_find_the_optimum_in_as_many_starts() {
         let misses = |seed: &u64| {
             let model = Model::of_seed(*seed);
             let search = tuned_side_by_side(&space, &model, &limits, *seed, (starts, at_a_time));
-            let mut tried: Vec<usize> = search.trials().iter().map(|t| t.candidate).collect();
+            let mut tried: Vec<usize> = search.trials.iter().map(|t| t.candidate).collect();
             tried.sort_unstable();
             tried.dedup();
             assert_eq!(
@@ -224,7 +224,7 @@ fn engines_side_by_side_find_the_optimum_in_as_many_starts() {
 
 /// One start.
 fn start(model: &Model, search: &TuningSearch<'_>, next: NextCandidate) -> Trial {
-    let space = search.space();
+    let space = search.space;
     let at = places(space, next.candidate);
     let mut trial = Trial {
         candidate: next.candidate,
@@ -276,7 +276,7 @@ fn finds_optimum(slo: &[&str], ttft: f64) {
     for seed in 1..=20 {
         let model = Model::of_seed(seed);
         let search = tuned(&space, &model, &limits, seed, starts);
-        assert!(search.trials().len() <= starts);
+        assert!(search.trials.len() <= starts);
         let best = (0..48).map(|c| best_of_model(&space, &model, c, ttft));
         let best = best.fold(0.0, f64::max);
         let winner = search.winner().unwrap().candidate;
@@ -312,7 +312,7 @@ fn parts_that_miss(parts: usize, starts: usize, tell: bool, seeds: u64) -> usize
                     .iter()
                     .enumerate()
                     .filter(|(other, _)| tell && *other != part);
-                let others = others.flat_map(|(_, s)| s.trials().to_vec()).collect();
+                let others = others.flat_map(|(_, s)| s.trials.to_vec()).collect();
                 search.know_others(others, starts);
                 if let Some(next) = search.next_candidate() {
                     let trial = start(&model, search, next);
@@ -357,7 +357,7 @@ fn equal_seeds_search_alike_and_a_half_of_a_search_goes_on_as_the_whole() {
     let (space, limits) = (space(), limits(&[]));
     let of = |seed| {
         tuned(&space, &Model::of_seed(3), &limits, seed, 9)
-            .trials()
+            .trials
             .to_vec()
     };
     assert_eq!(of(7), of(7));
@@ -441,7 +441,7 @@ fn what_cannot_fit_is_never_started_and_what_failed_is_avoided() {
             ..Trial::default()
         });
     }
-    assert_eq!(search.trials().len(), 4);
+    assert_eq!(search.trials.len(), 4);
     assert_eq!(search.winner(), None);
 }
 
