@@ -1924,6 +1924,18 @@ mod tests {
                 "gpu_devices",
             ),
             (
+                "vllm",
+                "(RayWorkerWrapper pid=7) AssertionError: local_world_size (16) must be less than or equal to the number of visible devices (8).",
+                "no_gpu_visible",
+                "image",
+            ),
+            (
+                "vllm",
+                "AssertionError: local_world_size (4) must be less than or equal to the number of visible devices (2).",
+                "no_gpu_visible",
+                "gpu_devices",
+            ),
+            (
                 "llama.cpp",
                 "error: failed to download model from Hugging Face",
                 "model_not_found_or_gated",

@@ -10,7 +10,7 @@ use super::{
     Deployment, EngineId, Model, Version,
     engines::{Settings, vllm},
     kv::text_value,
-    model::MULTIMODAL,
+    model::{AUDIO_PARTS, MULTIMODAL},
 };
 use crate::estimate::arithmetic::{count_if, product, sum};
 use serde_json::Value;
@@ -59,8 +59,9 @@ struct Items {
 
 /// Whether a model has an encoder of images or sound, described or not.
 pub fn has_encoder(model: &Model) -> bool {
-    let described = ["vision_config", "audio_config", "vision_tower"]
+    let described = ["vision_config", "vision_tower"]
         .iter()
+        .chain(AUDIO_PARTS)
         .any(|part| model.config.get(part).is_some_and(|v| v.is_object()));
     described || MULTIMODAL.contains(&kind(model))
 }

@@ -15,7 +15,7 @@ mod vision;
 
 pub use build::{QUANTIZATION, from_config};
 pub use flags::{Flags, describe_kv_readings, from_flags};
-pub use vision::MULTIMODAL;
+pub use vision::{AUDIO_PARTS, MULTIMODAL};
 
 use super::kv::text_value;
 use super::unmodelled::Unmodelled;

@@ -117,10 +117,14 @@ fn with_towers<'a>(view: &View<'a>) -> &'a Map<String, Value> {
     thinker.unwrap_or(view.outer)
 }
 
+/// Names of the part that describes what hears; the second is Granite Speech's.
+pub const AUDIO_PARTS: &[&str] = &["audio_config", "encoder_config"];
+
 /// The tower that hears, for a language model of width `hidden`.
 pub(super) fn audio_tower(view: &View<'_>, hidden: u64) -> Tower {
-    let part = with_towers(view).get("audio_config");
-    let Some(part) = part.and_then(Value::as_object) else {
+    let parts = with_towers(view);
+    let described = AUDIO_PARTS.iter().find_map(|name| parts.get(*name));
+    let Some(part) = described.and_then(Value::as_object) else {
         return Tower::None;
     };
     let hearing = View {

@@ -132,10 +132,10 @@ fn parts_of_models_that_are_not_modelled_are_named() {
         of(json!({"expert_dtype": "fp4"})),
         "experts of the type `fp4`"
     );
-    assert_eq!(
-        of(json!({"audio_config": {"hidden_size": 1024}})),
-        "the audio tower"
-    );
+    for part in ["audio_config", "encoder_config"] {
+        let hears = of(json!({part: {"hidden_size": 1024}}));
+        assert_eq!(hears, "the audio tower", "{part}");
+    }
     let scores = json!({"architectures": ["LlamaForSequenceClassification"]});
     assert_eq!(of(scores.clone()), "");
     let sglang = on(EngineId::Sglang, "H100", 79);
