@@ -36,6 +36,7 @@ pub use experiment::{
     ConcurrencyArgs, ExperimentArgs, ExperimentCommand, ExperimentFlags, MixedArgs, SeqlenArgs,
 };
 pub use loadline::LoadlineArgs;
+pub use page::whole_command;
 pub use reading::{ReplayArgs, ReportArgs, WhyArgs};
 pub use shell::{CompletionsArgs, ManArgs, ManPage, man_pages};
 pub use sweep::{MachineArgs, MergeArgs, Scheduler, SweepArgs, SweepCommand, SweepRunArgs};

@@ -104,7 +104,7 @@ fn the_list_of_verbs_is_grouped() {
 #[test]
 fn examples_stand_on_one_line() {
     let mut examples = 0;
-    for verb in Cli::command().get_subcommands() {
+    for verb in plimsoll::cli::whole_command().get_subcommands() {
         let help = verb.get_after_help().map(ToString::to_string);
         let help = help.unwrap_or_default();
         for line in help.lines().filter(|l| l.starts_with("  plimsoll ")) {

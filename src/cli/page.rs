@@ -92,7 +92,7 @@ fn estimate_of_line(words: &[OsString]) -> Option<ArgMatches> {
 }
 
 /// The command line, each page of help with its end.
-pub(super) fn whole_command() -> Command {
+pub fn whole_command() -> Command {
     let end_of = |name: &str| PAGES.get(name)?.end.clone();
     let codes = ExitCode::ALL.iter();
     let codes: Vec<String> = codes

@@ -44,7 +44,7 @@ pub struct ManPage {
 /// Of writing to memory: none that is known.
 pub fn man_pages() -> io::Result<Vec<ManPage>> {
     // `help` would have a page for each command once more.
-    let mut whole = super::page::whole_command().disable_help_subcommand(true);
+    let mut whole = super::whole_command().disable_help_subcommand(true);
     whole.build();
     let mut pages = Vec::new();
     collect(&whole, &mut pages)?;

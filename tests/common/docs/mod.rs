@@ -5,9 +5,8 @@ pub mod markdown;
 pub mod shell;
 pub mod stage;
 
-use clap::CommandFactory;
 use markdown::{Page, pages};
-use plimsoll::cli::Cli;
+use plimsoll::cli::whole_command;
 use shell::{Line, codes, lines};
 use stage::{Ended, Stage};
 use std::collections::BTreeSet;
@@ -17,7 +16,7 @@ use std::sync::Mutex;
 /// Every command of every page, and of every page of help.
 pub fn commands() -> Vec<Line> {
     let mut all: Vec<Line> = pages().iter().flat_map(lines).collect();
-    all.extend(examples(&Cli::command(), ""));
+    all.extend(examples(&whole_command(), ""));
     all
 }
 
