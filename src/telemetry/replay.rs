@@ -99,7 +99,6 @@ impl ReplayBackend {
     }
 
     /// Sets the shortest probe interval; `None` forbids probing.
-    #[cfg(test)]
     pub fn probed_every(mut self, floor: Option<Duration>) -> ReplayBackend {
         self.probe_floor = floor;
         self

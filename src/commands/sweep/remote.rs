@@ -160,15 +160,8 @@ fn warn_left_out(console: &Console, fetched: &UnpackedFiles) {
 }
 
 fn exit_code(code: u8) -> ExitCode {
-    [
-        ExitCode::Done,
-        ExitCode::Usage,
-        ExitCode::Environment,
-        ExitCode::RunFailed,
-        ExitCode::Partial,
-        ExitCode::Interrupted,
-    ]
-    .into_iter()
-    .find(|known| *known as u8 == code)
-    .unwrap_or(ExitCode::Internal)
+    let mut known = ExitCode::ALL.iter().map(|(known, _)| *known);
+    known
+        .find(|known| *known as u8 == code)
+        .unwrap_or(ExitCode::Internal)
 }

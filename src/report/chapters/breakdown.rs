@@ -66,9 +66,9 @@ fn known_before_failure(at: ShownRun<'_>) -> Option<ContentBlock> {
     });
     let mut facts: Vec<(String, String)> = phases.collect();
     for lane in run.timeline.lanes.iter().filter(|lane| lane.memory) {
-        let samples = lane.stretches.iter().map(|s| s.high);
+        let mut samples = lane.stretches.iter().map(|s| s.high);
         let highest = samples.clone().reduce(f64::max).map(gib_text);
-        if let Some((highest, last)) = highest.zip(samples.last().map(gib_text)) {
+        if let Some((highest, last)) = highest.zip(samples.next_back().map(gib_text)) {
             let text = format!("highest sample {highest} GiB, last {last} GiB");
             facts.push((lane.label.clone(), text));
         }

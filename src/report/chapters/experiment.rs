@@ -113,7 +113,11 @@ fn experiment_blocks(stored: &StoredDocument, id: &str, several: bool) -> Vec<Co
         Some(format!("Not measured: {}: {why}.", figure.title).into())
     }));
     let word = kind.map_or("level", ExperimentKind::axis_word);
-    let prefix = several.then(|| format!("{id}_")).unwrap_or_default();
+    let prefix = if several {
+        format!("{id}_")
+    } else {
+        String::new()
+    };
     // Of a latency its 95th percentile is what a limit is set for; where it is not known, its mean.
     let latencies = LATENCY.chunks(2).filter_map(|pair| {
         let known = |(_, f): &&LevelFigure| levels.iter().any(|l| level_value(l, f).is_some());
