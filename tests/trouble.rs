@@ -15,7 +15,7 @@ const SMALL: &str =
     "--weights 16MiB --kv-pool 8MiB --activation 4MiB --load-ms 0 --settle-ms 100 --start-ms 100";
 
 /// Steps that a busy machine sees one by one: parts between whose lines no sample lies are unknown.
-const SLOW_STEPS: &str = "--start-ms 800 --settle-ms 1200";
+const SLOW_STEPS: &str = "--start-ms 800 --load-ms 1200 --settle-ms 1200";
 
 fn extra(more: &str) -> String {
     format!("--extra-engine-args={SMALL} {more}")
