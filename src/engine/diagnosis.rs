@@ -2398,11 +2398,9 @@ mod tests {
             "ollama",
         ];
         for cause in &TABLE.causes {
-            assert!(
-                !cause.means.is_empty() && !cause.advice.is_empty(),
-                "{}",
-                cause.name
-            );
+            assert!(!cause.name.is_empty());
+            let written = !cause.means.is_empty() && !cause.advice.is_empty();
+            assert!(written && !cause.rules.is_empty(), "{}", cause.name);
             for rule in &cause.rules {
                 assert!(!rule.is.is_empty(), "{}", cause.name);
                 for sign in rule.is.iter().filter(|sign| !sign.starts_with('@')) {

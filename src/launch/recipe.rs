@@ -210,6 +210,24 @@ mod tests {
     }
 
     #[test]
+    fn every_recipe_is_whole() {
+        for recipe in &RECIPES.engines {
+            assert!(!recipe.engine.is_empty(), "{recipe:?}");
+            let named = recipe.images.iter().all(|image| !image.names.is_empty());
+            let like = (recipe.like_server.iter())
+                .all(|like| !like.words.is_empty() && !like.server.is_empty());
+            assert!(named && like, "{}", recipe.engine);
+            assert!(
+                !recipe.images.is_empty()
+                    || recipe.reads_as.is_some()
+                    || recipe.engine == "reference",
+                "{}",
+                recipe.engine
+            );
+        }
+    }
+
+    #[test]
     fn a_cache_is_mounted_where_the_image_reads_it() {
         let mount = |image: &str| cache_mount(image, "/c");
         assert_eq!(

@@ -123,8 +123,8 @@ pub const AUDIO_PARTS: &[&str] = &["audio_config", "encoder_config"];
 /// The tower that hears, for a language model of width `hidden`.
 pub(super) fn audio_tower(view: &View<'_>, hidden: u64) -> Tower {
     let parts = with_towers(view);
-    let described = AUDIO_PARTS.iter().find_map(|name| parts.get(*name));
-    let Some(part) = described.and_then(Value::as_object) else {
+    let mut described = AUDIO_PARTS.iter().filter_map(|name| parts.get(*name));
+    let Some(part) = described.find_map(Value::as_object) else {
         return Tower::None;
     };
     let hearing = View {
