@@ -73,7 +73,7 @@ impl Route {
         )
     }
 
-    /// The name used in a [`Probe`](crate::capture::Probe).
+    /// The name used in a [`Probe`].
     pub fn name(&self) -> &'static str {
         match self {
             Route::Published(_) => "published port",
