@@ -108,7 +108,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// A turn for each of so many runs, in the order in which they start.
+    /// One turn per run, in the order in which they start.
     pub fn of_runs(of: usize) -> Vec<Turn> {
         let over = Arc::new(watch::channel(0).0);
         let turn = |place| Turn {

@@ -39,7 +39,7 @@ const LONGEST_READING: Duration = Duration::from_secs(120);
 const MOST_READINGS: usize = 2;
 /// Time for them to end once `watch` is stopped.
 const READINGS_END: Duration = Duration::from_secs(10);
-/// How often a container is looked at whose daemon does not answer.
+/// Attempts at a container while its daemon does not answer.
 const INSPECTIONS: u32 = 5;
 /// Bytes of an engine's log that a reading keeps.
 const MOST_LOG: u64 = 16 << 20;
@@ -508,7 +508,7 @@ fn recorded_until(waiting: &VecDeque<WaitingDeath>, at_ns: i64) -> i64 {
     earlier.fold(at_ns, i64::min)
 }
 
-/// Looks at a container; a daemon that does not answer is asked again. `None`: it was removed, or nobody answered.
+/// Inspects a container, again while its daemon does not answer. `None`: it was removed, or no answer came.
 async fn inspect_patiently(runtime: &Runtime, id: &str) -> Option<InspectedContainer> {
     for _ in 0..INSPECTIONS {
         match runtime.inspect_container(id).await {

@@ -21,7 +21,7 @@ pub struct CauseTable {
     pub lines: LineSigns,
     /// Figures that lines contain.
     pub numbers: Vec<String>,
-    /// What those figures are whose names say little without their lines.
+    /// What figures are whose names are not clear without their lines.
     pub figures: BTreeMap<String, String>,
     /// The causes.
     pub causes: Vec<FailureCause>,

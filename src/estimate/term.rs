@@ -61,7 +61,7 @@ impl Term {
         Some(self.band.as_ref().map_or(bytes, |b| b.high.max(bytes)))
     }
 
-    /// One of which nothing but its figure is said.
+    /// One with a figure and nothing else.
     pub fn of(component: Component, bytes: Result<u64, Unknown>) -> Term {
         Term {
             component,

@@ -196,7 +196,7 @@ pub fn join_sentences<S: AsRef<str>>(sentences: impl IntoIterator<Item = S>) -> 
     (!texts.is_empty()).then(|| texts.join(" "))
 }
 
-/// The words of the first items, and what `more` says of how many there are beyond these.
+/// The words of the first items, then `more` of the number of those left out.
 pub(super) fn join_first<T>(
     items: &[T],
     most: usize,

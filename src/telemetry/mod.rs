@@ -91,7 +91,7 @@ pub struct Wanted {
     pub bench_client: Option<u32>,
 }
 
-/// What came of a reading.
+/// The result of a reading.
 pub type Reading = Result<(), ReadingError>;
 
 /// Why a reading failed.

@@ -216,7 +216,7 @@ pub fn survey_backends() -> Vec<DoctorCheck> {
     let roots = amd::Roots::from_environment();
     let mut nvidia = check_gpus("backend nvml (NVIDIA)", nvml::survey_gpus());
     let parts = survey_toolkits();
-    // Where there is no such GPU, its driver is no lack.
+    // Without such a GPU its driver is not missing.
     if !nvml::is_named() && !parts.iter().any(|part| part.name.starts_with("NVIDIA")) {
         nvidia.hint = None;
     }

@@ -134,7 +134,7 @@ impl Asked {
                 deployment.engine.shown()
             ));
         }
-        // A copy's format is what its name says, where the flag stands for several.
+        // Where the flag names several formats, the copy's name decides.
         if let Some(named) = &loaded.quantization {
             deployment.quantization = deployment
                 .quantization

@@ -141,7 +141,7 @@ fn read_configs(configs: &BTreeMap<String, Sample<'_>>, names: &Names, facts: &m
     facts.kv_cache_tokens = sum("kv_cache_size_tokens");
     // Set by the user, or by a backend that fixes its pool in bytes; blocks alone give no bytes.
     facts.kv_cache_bytes = if names.trust_kv_bytes {
-        // Of a CPU's pool, older releases (0.11, 0.19) have the space it was given, and ignore the other (seen in 0.19.1; 0.32 with the flag alone has what the flag says).
+        // Of a CPU's pool, older releases (0.11, 0.19) take its space and ignore the flag (seen in 0.19.1; 0.32 with the flag alone takes the flag).
         let space = sum("cpu_kvcache_space_bytes").filter(|b| *b > 0);
         space.or_else(|| sum("kv_cache_memory_bytes"))
     } else {

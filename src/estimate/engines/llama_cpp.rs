@@ -31,7 +31,7 @@ struct Releases {
     contexts: Vec<OwnContext>,
 }
 
-/// Ollama's context where nobody names one.
+/// Ollama's context by default.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct OwnContext {

@@ -48,8 +48,8 @@ pub fn reads_own(model: &Model, requested: &str) -> bool {
         && of(model, EngineId::Vllm, requested).is_none()
 }
 
-/// Whether a copy in the format that its name says, as quantization-names.yaml calls it, is read under the name of a method
-/// that stands for several formats.
+/// Whether a copy in the format of its name (as in quantization-names.yaml) is read under the name of a method that covers
+/// several formats.
 pub fn reads_named(requested: &str, named: &str) -> bool {
     let is_float = named.starts_with("fp8");
     match requested.trim().to_ascii_lowercase().as_str() {
