@@ -273,6 +273,7 @@ pub mod key {
         mmproj_weights_gib non_kv_cache_gib non_torch_gib oom_requested_gib output_gib peak_loading_gib
         peak_memory_gib peak_torch_memory_gib pinned_activation_peak_gib pinned_kv_cache_gib pinned_mem_usage_gib
         pinned_output_gib pinned_recurrent_state_gib pinned_weights_gib process_used_gib processes_gib
+        replay_gib
          profiled_peak_gib prompt_cache_gib prompt_cache_limit_gib recurrent_state_gib requested_gib
          runtime_buffers_gib sleep_freed_gib sleep_in_use_gib sleep_on_host_gib
         ssm_gib temporary_kv_gib tensorrt_managed_gib torch_allocated_gib torch_memory_limit_gib

@@ -144,6 +144,9 @@ pub struct Engine {
     pub default_memory_fraction: fn(&str) -> Option<f64>,
     /// A fresh parser for this engine's log, without its carrier: see [`parser_of`].
     pub log_parser: fn() -> Box<dyn LogParser>,
+    /// Every text that the reader of its log looks for: `scripts/engine-drift` holds them against the
+    /// engine's source.
+    pub log_signs: fn() -> Vec<&'static str>,
     /// The command that prints the flags of the installed bench; runs before [`Engine::bench`].
     pub bench_help: fn(BenchKind) -> Option<Vec<String>>,
     /// A second command for the case that the first prints no flags. The second argument is the
@@ -204,6 +207,7 @@ impl Engine {
             missing_log_detail: |_, _| None,
             default_memory_fraction: |_| None,
             log_parser,
+            log_signs: Vec::new,
             bench_help: |_| None,
             bench_help_again: |_, _| None,
             bench,

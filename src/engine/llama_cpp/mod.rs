@@ -102,5 +102,6 @@ pub static ENGINE: Engine = Engine {
     // Anything but a file is a repository to download from.
     serve: "-hf {model} --host 0.0.0.0 --port {port}",
     serve_file: Some("-m {model} --host 0.0.0.0 --port {port}"),
+    log_signs: log::signs,
     ..Engine::defaults(|| Box::<log::LlamaCppLogParser>::default(), bench::plan)
 };

@@ -1,9 +1,7 @@
 //! Every sign that a parser looks for reaches it: a line with it, as the engine writes it, goes
 //! through the carrier, the filter and the parser, and the report is another one.
 
-use crate::engine::{
-    EngineId, llama_cpp, ollama, parser_of, sglang, tensorrt_llm, tgi, transformers, vllm,
-};
+use crate::engine::{EngineId, parser_of};
 
 /// The facts of a log, in one text.
 fn summary(engine: EngineId, lines: &[&str]) -> String {
@@ -13,11 +11,11 @@ fn summary(engine: EngineId, lines: &[&str]) -> String {
     format!("{:?} {cause:?} {ready}", parser.report())
 }
 
-/// Checks that every sign is in a line without which its log has other facts.
-fn all_reach(engine: EngineId, signs: &[&str], logs: &[&str]) {
+/// Checks that every sign but those `unseen` is in a line without which its log has other facts.
+fn all_reach(engine: EngineId, unseen: &[&str], logs: &[&[&str]]) {
     let mut wrong = Vec::new();
     let mut effective = Vec::new();
-    for log in logs {
+    for log in logs.concat() {
         let lines: Vec<&str> = log.split('\n').collect();
         let all = summary(engine, &lines);
         let before = effective.len();
@@ -31,8 +29,8 @@ fn all_reach(engine: EngineId, signs: &[&str], logs: &[&str]) {
             wrong.push(format!("changes nothing: {log}"));
         }
     }
-    for sign in signs {
-        if !effective.iter().any(|line| line.contains(sign)) {
+    for sign in (engine.log_signs)() {
+        if !unseen.contains(&sign) && !effective.iter().any(|line| line.contains(sign)) {
             wrong.push(format!("reaches nothing: {sign}"));
         }
     }
@@ -41,69 +39,45 @@ fn all_reach(engine: EngineId, signs: &[&str], logs: &[&str]) {
 
 #[test]
 fn every_sign_of_vllm() {
-    let mut logs: Vec<&str> = VLLM.to_vec();
-    logs.extend(TORCH);
-    all_reach(EngineId::Vllm, &vllm::log::signs(), &logs);
+    all_reach(EngineId::Vllm, &[], &[VLLM, TORCH]);
 }
 
+/// A logged request is read so that its text yields no fact.
 #[test]
 fn every_sign_of_sglang() {
-    let logged = ["Receive: ", "Finish: "];
-    let mut signs: Vec<&str> = sglang::log::kinds::HEADS
-        .signs()
-        // A logged request is read so that its text yields no fact.
-        .filter(|sign| !logged.contains(sign))
-        .collect();
-    signs.extend(super::torch::LACK);
-    let mut logs: Vec<&str> = SGLANG.to_vec();
-    logs.extend(TORCH);
-    all_reach(EngineId::Sglang, &signs, &logs);
+    all_reach(EngineId::Sglang, &["Receive: ", "Finish: "], &[SGLANG, TORCH]);
 }
 
 #[test]
 fn every_sign_of_llama_cpp() {
-    let mut signs: Vec<&str> = llama_cpp::log::HEADS.signs().collect();
-    signs.extend(llama_cpp::log::trouble::LACK);
-    signs.extend(llama_cpp::log::WORDS);
-    let mut logs: Vec<&str> = LLAMA_CPP.to_vec();
-    logs.extend(LLAMA_CPP_TROUBLE);
-    all_reach(EngineId::LlamaCpp, &signs, &logs);
+    all_reach(EngineId::LlamaCpp, &[], &[LLAMA_CPP, LLAMA_CPP_TROUBLE]);
 }
 
 #[test]
 fn every_sign_of_tgi() {
-    let mut logs: Vec<&str> = TGI.to_vec();
-    logs.extend(TORCH);
-    all_reach(EngineId::Tgi, &tgi::log::signs(), &logs);
+    all_reach(EngineId::Tgi, &[], &[TGI, TORCH]);
 }
 
 #[test]
 fn every_sign_of_tensorrt_llm() {
-    let mut logs: Vec<&str> = TENSORRT_LLM.to_vec();
-    logs.extend(TORCH);
-    let signs = tensorrt_llm::log::signs();
-    all_reach(EngineId::TensorRtLlm, &signs, &logs);
+    all_reach(EngineId::TensorRtLlm, &[], &[TENSORRT_LLM, TORCH]);
 }
 
+/// Ollama reports by its own lines when a runner starts, and which build it is of.
 #[test]
 fn every_sign_of_ollama() {
-    let mut logs: Vec<&str> = OLLAMA.to_vec();
-    logs.extend(LLAMA_CPP_TROUBLE);
-    // Ollama reports by its own lines when a runner starts, and which build it is of.
     let builds = |log: &&&str| !log.contains("build");
-    logs.extend(LLAMA_CPP.iter().filter(builds));
-    let signs: Vec<&str> = (ollama::log::signs().into_iter())
-        .filter(|sign| !sign.starts_with("build"))
-        .collect();
-    all_reach(EngineId::Ollama, &signs, &logs);
+    let runner: Vec<&str> = LLAMA_CPP.iter().filter(builds).copied().collect();
+    all_reach(
+        EngineId::Ollama,
+        &["build_info: ", "build: ", "build = "],
+        &[OLLAMA, LLAMA_CPP_TROUBLE, &runner],
+    );
 }
 
 #[test]
 fn every_sign_of_transformers() {
-    let mut logs: Vec<&str> = TRANSFORMERS.to_vec();
-    logs.extend(TORCH);
-    let signs = transformers::log::signs();
-    all_reach(EngineId::Transformers, &signs, &logs);
+    all_reach(EngineId::Transformers, &[], &[TRANSFORMERS, TORCH]);
 }
 
 /// Lacks of memory in the words of PyTorch and the libraries below it.
@@ -246,19 +220,20 @@ const SGLANG: &[&str] = &[
     "[x TP0] Init torch distributed ends. elapsed=1.00 s, mem usage=0.25 GB",
     "[x TP0] Memory baseline taken. mem usage=0.25 GB",
     "[x TP0] Load weight begin. avail mem=40.00 GB",
-    "[x TP0] Load weight end. elapsed=3.00 s, type=X, quant=fp8, avail mem=35.25 GB, mem usage=4.75 GB.",
+    "[x TP0] Load weight end. elapsed=3.00 s, type=X, dtype=torch.bfloat16, quant=fp8, avail mem=35.25 GB, mem usage=4.75 GB.",
     "[x TP0] Using KV cache dtype: torch.bfloat16",
     "[x TP0] KV Cache is allocated. #tokens: 70000, K size: 10.25 GB, V size: 10.50 GB",
     "[x TP0] KV Cache skipped (no-op pool). #tokens: 70000, KV size: 0.00 GB",
     "[x TP0] Post-capture KV sizing: KV cache allocated. dtype: torch.bfloat16, #tokens: 4000, KV size: 12.00 GB, avail mem=6.00 GB",
     "[x TP0] SWAKVPool mem usage: 4.50 GB, swa size: 700, full size: 900",
     "[x TP0] Use sliding window memory pool. full_layer_tokens=900, swa_layer_tokens=700",
-    "[x TP0] Mamba Cache is allocated. max_mamba_cache_size: 33, conv_state size: 0.25GB, ssm_state size: 1.50GB ",
+    "[x TP0] Mamba Cache is allocated. max_mamba_cache_size: 33, conv_state size: 0.25GB, ssm_state size: 1.50GB intermediate_ssm_state_cache size: 0.75GB intermediate_conv_window_cache size: 0.05GB \n[x TP0] GDN ReplaySSM ring buffers allocated (record_len=8, fold=True): d=0.250GB, k=0.125GB, g=0.010GB ",
     "[x TP0] max_total_tokens=9000 is larger than the profiled value 8000. Use the profiled value instead.",
     "[x TP0] DSV4 memory calculation: bytes_per_full_token=100.5, available_bytes=9.00 GB",
     "[x TP0] DSV4 pool sizes: full=100, swa=50",
     "[x TP0] Memory pool end. avail mem=14.25 GB",
-    "[x TP0] max_total_num_tokens=70000, chunked_prefill_size=8192, context_len=32768",
+    "[x TP0] max_total_num_tokens=70000, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=2048, context_len=32768, available_gpu_mem=9.50 GB",
+    "[x TP0] max_total_num_tokens=70000, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=2048, context_len=32768, available_cpu_mem=9.50 GB",
     "[x TP0] Capture cuda graph begin. avail mem=14.00 GB",
     "[x TP0] Capture cuda graph begin. avail mem=14.00 GB\n[x TP0] Capture cuda graph bs [1, 2]\nCapturing batches (bs=1 avail_mem=13.50 GB): 100%|##########| 2/2 [00:02<00:00]\r[x TP0] Capture cuda graph end. Time elapsed: 2.00 s. mem usage=0.50 GB. avail mem=13.50 GB.",
     "[x] Allocating 2.00 GB host memory for hierarchical KV cache.",

@@ -67,6 +67,7 @@ pub static ENGINE: Engine = Engine {
     settings: server::read_settings,
     read_probes: endpoints::read,
     pull_commands: Some([&["ollama", "show"], &["ollama", "pull"]]),
+    log_signs: log::signs,
     ..Engine::defaults(
         || Box::<log::OllamaLogParser>::default(),
         |job, _| Err(job.no_such_bench("ollama", NO_BENCH)),

@@ -85,5 +85,6 @@ pub static ENGINE: Engine = Engine {
     bench_help_again: bench::question_again,
     read_bench: bench::read_result,
     bench_progress: bench::progress,
+    log_signs: log::signs,
     ..Engine::defaults(|| Box::<log::SglangLogParser>::default(), bench::plan)
 };

@@ -65,6 +65,7 @@ pub static ENGINE: Engine = Engine {
     read_probes: endpoints::read,
     read_bench: bench::read_result,
     bench_progress: bench::progress,
+    log_signs: log::signs,
     ..Engine::defaults(
         || Box::<TrtLlmLogParser>::default(),
         |job, _| bench::plan(job),

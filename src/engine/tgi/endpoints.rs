@@ -57,7 +57,7 @@ fn read_metrics(metrics: &str, facts: &mut ProbeFacts) {
         match name {
             "batch_current_size" => facts.requests_running = Some(value as u64),
             "queue_size" => facts.requests_waiting = Some(value as u64),
-            "batch_max_total_tokens" | "batch_max_batch_total_tokens" => {
+            "batch_max_total_tokens" => {
                 let tokens = (value as u64).to_string();
                 facts
                     .values

@@ -85,6 +85,7 @@ pub static ENGINE: Engine = Engine {
     recognise: server::recognise,
     settings: server::read_settings,
     read_probes: endpoints::read,
+    log_signs: log::signs,
     ..Engine::defaults(
         || Box::<TgiLogParser>::default(),
         |job, _| Err(no_bench(job.kind)),

@@ -38,7 +38,6 @@ const WORDS: &[&str] = &[
 ];
 
 /// Every sign of this log.
-#[cfg(test)]
 pub(in crate::engine) fn signs() -> Vec<&'static str> {
     let kinds = PHASES.iter().map(|(sign, _)| *sign);
     let own = ["Memory footprint ", "max_batch_tokens = ", "error kind="];

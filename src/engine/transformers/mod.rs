@@ -37,6 +37,7 @@ pub static ENGINE: Engine = Engine {
     read_bench: |_, result| bench::read_result(result),
     read_memory: |_, result| bench::read_report(result).ok(),
     bench_progress: |_, line| bench::progress(line),
+    log_signs: log::signs,
     ..Engine::defaults(|| Box::<TransformersLogParser>::default(), bench::plan)
 };
 

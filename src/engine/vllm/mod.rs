@@ -160,5 +160,6 @@ pub static ENGINE: Engine = Engine {
     },
     read_bench: bench_result::read,
     bench_progress: bench::read_progress,
+    log_signs: log::signs,
     ..Engine::defaults(|| Box::<VllmLogParser>::default(), bench::plan)
 };

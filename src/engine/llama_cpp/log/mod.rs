@@ -145,6 +145,11 @@ pub struct LlamaCpp {
     swa_cells: Option<u64>,
 }
 
+/// Every sign of this log.
+pub(in crate::engine) fn signs() -> Vec<&'static str> {
+    HEADS.signs().chain([trouble::LACK, WORDS].concat()).collect()
+}
+
 /// Every line of interest contains one of these words.
 pub const WORDS: &[&str] = &[
     "build_info: ",

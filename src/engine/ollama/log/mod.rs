@@ -395,7 +395,6 @@ fn failed(error: &str, line: &Line<'_>, sheet: &mut Sheet) {
 const OWN: &[&str] = &["msg=", "[GIN] ", MORE_MEMORY];
 
 /// Every sign of this log.
-#[cfg(test)]
 pub(in crate::engine) fn signs() -> Vec<&'static str> {
     [OWN, WORDS, LACK].concat()
 }

@@ -24,6 +24,8 @@ pub enum Kind {
     /// The lengths of its parts.
     Windows,
     Mamba,
+    /// Buffers beside the states of a recurrent model.
+    ReplayBuffers,
     /// More tokens were requested than fit.
     Profiled,
     /// Memory per token.
@@ -64,6 +66,7 @@ pub static HEADS: LazyLock<Heads<Kind>> = LazyLock::new(|| {
         ("SWAKVPool ", Kind::SwaSum),
         ("Use sliding window memory pool", Kind::Windows),
         ("Mamba Cache is allocated.", Kind::Mamba),
+        ("ReplaySSM ring buffers allocated", Kind::ReplayBuffers),
         ("max_total_tokens=", Kind::Profiled),
         ("DSV4 memory calculation:", Kind::Dsv4Budget),
         ("DSV4 pool sizes:", Kind::Dsv4Pools),

@@ -10,7 +10,7 @@
 //! | `weights_gib` | `Load weight end … mem usage=` of the model; a second one of a rank, or one after its pool, is the draft's |
 //! | `kv_cache_gib`, `kv_k_gib`, `kv_v_gib`, `kv_cache_tokens`, `kv_pools` | `KV Cache is allocated`, `SWAKVPool`, `Post-capture KV sizing`; never `VA upper bound` (address space) |
 //! | `full_tokens`, `swa_tokens` | `SWAKVPool`, `Use sliding window memory pool` |
-//! | `mamba` {slots, conv_gib, ssm_gib, intermediate_ssm_gib, intermediate_conv_gib} | `Mamba Cache is allocated` |
+//! | `mamba` {slots, conv_gib, ssm_gib, intermediate_ssm_gib, intermediate_conv_gib, replay_gib} | `Mamba Cache is allocated`, `GDN ReplaySSM ring buffers allocated` |
 //! | `cuda_graph_gib`, `cuda_graphs` | `Capture … end` of the model's decode or verify graphs; the count once that ended |
 //! | `cuda_graph_prefill_gib`, `draft_cuda_graph_gib`, `draft_weights_gib`, `draft_kv_cache_gib`, `draft_kv_cache_tokens` | the further series of piecewise capture and of speculative decoding |
 //! | `cuda_graph_batch_sizes_configured` | the list of sizes to capture |
@@ -141,6 +141,7 @@ impl Sglang {
                 }
             }
             Kind::Mamba => self.mamba(&rank, rest, line),
+            Kind::ReplayBuffers => self.replay_buffers(&rank, rest, line),
             Kind::Profiled => {
                 if let Some(n) = number_after(rest, "larger than the profiled value ") {
                     let value = FactValue::Int(n.value as i64);
@@ -294,6 +295,25 @@ impl Sglang {
         }
     }
 
+    /// What a recurrent model keeps so that rejected tokens can be undone (0.5.23), behind the line
+    /// of its states: `(record_len=8, fold=True): d=0.250GB, k=0.125GB, g=0.010GB rawv=…`.
+    fn replay_buffers(&mut self, rank: &RankId, rest: &str, line: &Line<'_>) {
+        let sizes = [" d=", " k=", " g=", " rawv=", " rawk=", " beta="];
+        let gib: f64 = sizes.iter().filter_map(|name| gib_after(rest, name)).sum();
+        let states = self.figures.get_mut(&key::mamba);
+        let Some(states) = states.and_then(|ranks| ranks.get_mut(rank)) else {
+            return;
+        };
+        let name = key::replay_gib.name();
+        match &mut states.value {
+            FactValue::Record(record) if !record.contains_key(name) => {
+                record.insert(name.to_owned(), FactValue::Float(gib));
+                states.quote.push(line.quote("ReplaySSM"));
+            }
+            _ => {}
+        }
+    }
+
     fn retract(&mut self, rest: &str, line: &Line<'_>, sheet: &mut Sheet) {
         let counted = number_after(rest, "#retracted_reqs: ")
             .or_else(|| number_after(rest, "#retracted_reqs="))
@@ -417,6 +437,16 @@ const LOADED: &[(&str, FactKey)] = &[
     ("dtype=", key::dtype),
     ("quant=", key::quantization),
 ];
+
+/// Every sign of this log.
+pub(in crate::engine) fn signs() -> Vec<&'static str> {
+    let rows = [VALUES, LIMITS, MAMBA].concat();
+    let words = LOADED.iter().map(|(word, _)| *word);
+    (HEADS.signs().chain(rows.iter().map(|row| row.sign)))
+        .chain(words)
+        .chain(torch::LACK.iter().copied())
+        .collect()
+}
 
 impl Messages for Sglang {
     const ENGINE: &'static str = "sglang";

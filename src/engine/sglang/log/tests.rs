@@ -224,7 +224,8 @@ fn pools_with_windows_and_states() {
         "[x] Full KV Cache is allocated. dtype: torch.bfloat16, #tokens: 900, KV size: 3.00 GB\n\
          [x] SWA KV Cache is allocated. dtype: torch.bfloat16, #tokens: 700, KV size: 1.50 GB\n\
          [x] SWAKVPool mem usage: 4.503 GB, swa size: 700, full size: 900\n\
-         [x] Mamba Cache is allocated. max_mamba_cache_size: 33, conv_state size: 0.25GB, ssm_state size: 1.50GB intermediate_ssm_state_cache size: 0.75GB intermediate_conv_window_cache size: 0.05GB ",
+         [x] Mamba Cache is allocated. max_mamba_cache_size: 33, conv_state size: 0.25GB, ssm_state size: 1.50GB intermediate_ssm_state_cache size: 0.75GB intermediate_conv_window_cache size: 0.05GB \n\
+         [x] GDN ReplaySSM ring buffers allocated (record_len=8, fold=True): d=0.250GB, k=0.125GB, g=0.025GB rawv=0.100GB, rawk=0.100GB, beta=0.025GB ",
     );
     assert_values(
         &r,
@@ -234,7 +235,7 @@ fn pools_with_windows_and_states() {
             ("swa_tokens", "700"),
             (
                 "mamba",
-                "conv_gib 0.25, intermediate_conv_gib 0.05, intermediate_ssm_gib 0.75, slots 33, ssm_gib 1.5",
+                "conv_gib 0.25, intermediate_conv_gib 0.05, intermediate_ssm_gib 0.75, replay_gib 0.625, slots 33, ssm_gib 1.5",
             ),
             (
                 "kv_pools",

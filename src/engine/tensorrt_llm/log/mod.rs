@@ -112,7 +112,6 @@ const WORDS: &[&str] = &[
 ];
 
 /// Every sign of the tables of this log.
-#[cfg(test)]
 pub(in crate::engine) fn signs() -> Vec<&'static str> {
     let mut signs = WORDS.to_vec();
     for table in [

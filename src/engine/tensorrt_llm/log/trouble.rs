@@ -38,7 +38,6 @@ pub const CAUSES: &[&str] = &[
 pub const CONSEQUENCES: &[&str] = &["MPI_ABORT was invoked", "Executor worker died"];
 
 /// Parts of a refusal.
-#[cfg(test)]
 pub const REFUSAL: &[&str] = &[REFUSED, FAILED, FREE, BEFORE];
 
 /// A refusal being read. Only a refusal, and so only a failure, lists the components' memory.

@@ -42,7 +42,6 @@ pub type TgiLogParser = SheetParser<TgiMessages>;
 const MOST_SHARDS: u64 = 4096;
 
 /// Every sign of the tables of this log.
-#[cfg(test)]
 pub(in crate::engine) fn signs() -> Vec<&'static str> {
     let mut signs = table::watched();
     signs.extend(table::MESSAGES.iter().map(|row| row.sign));

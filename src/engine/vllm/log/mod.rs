@@ -54,7 +54,6 @@ static REQUEST: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("] Rece
 static WORKER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("Worker"));
 
 /// Every sign of the tables of this log.
-#[cfg(test)]
 pub(in crate::engine) fn signs() -> Vec<&'static str> {
     let mut signs: Vec<&str> = table::MESSAGES.iter().map(|row| row.sign).collect();
     for table in [trouble::LACKS, trouble::FAILURES] {
