@@ -45,7 +45,11 @@ fn every_sign_of_vllm() {
 /// A logged request is read so that its text yields no fact.
 #[test]
 fn every_sign_of_sglang() {
-    all_reach(EngineId::Sglang, &["Receive: ", "Finish: "], &[SGLANG, TORCH]);
+    all_reach(
+        EngineId::Sglang,
+        &["Receive: ", "Finish: "],
+        &[SGLANG, TORCH],
+    );
 }
 
 #[test]

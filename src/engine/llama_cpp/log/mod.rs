@@ -147,7 +147,10 @@ pub struct LlamaCpp {
 
 /// Every sign of this log.
 pub(in crate::engine) fn signs() -> Vec<&'static str> {
-    HEADS.signs().chain([trouble::LACK, WORDS].concat()).collect()
+    HEADS
+        .signs()
+        .chain([trouble::LACK, WORDS].concat())
+        .collect()
 }
 
 /// Every line of interest contains one of these words.
