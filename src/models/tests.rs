@@ -16,6 +16,9 @@ fn model(name: &str) -> Model {
 /// it is given to four digits. `true`: with the layers that predict further tokens.
 const PUBLISHED: &[(&str, f64, bool)] = &[
     ("gpt2", 0.12444, false),
+    ("exaone-3.0-7.8b", 7.82, false),
+    ("exaone-3.5-7.8b", 7.82, false),
+    ("ling-lite-1.5", 16.80, false),
     ("opt-1.3b", 1.3158, false),
     ("bloom-7b1", 7.0690, false),
     ("pythia-6.9b", 6.857, false),

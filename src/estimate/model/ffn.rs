@@ -225,7 +225,11 @@ impl Moe {
                 (n * width.unwrap_or(inner), false)
             }
         };
-        let router_bias = ["use_moe_router_bias", "use_routing_bias"];
+        let router_bias = [
+            "use_moe_router_bias",
+            "use_routing_bias",
+            "moe_router_enable_expert_bias",
+        ];
         let correction = match router_bias.iter().find_map(|name| v.flag(name)) {
             Some(configured) => configured,
             None => f.family.correction && v.words(&["topk_method"]) != Some("greedy"),
@@ -244,7 +248,8 @@ impl Moe {
 
     fn tensors(&self, t: &mut Table, f: &Facts<'_>) {
         let (n, h, inner) = (self.experts, f.hidden, self.inner);
-        if f.family.float32_router {
+        let stated = f.view.words(&["router_dtype"]);
+        if f.family.float32_router || stated == Some("fp32") {
             t.float32("router", n, h, Split::Replicated)
         } else {
             t.plain("router", n, h, Split::Replicated)
