@@ -238,6 +238,10 @@ fn predictor(f: &Facts<'_>, plan: &Plan, layers: &[Layer]) -> Result<Predictor, 
     };
     let own = match v.words(&["mtp_hybrid_override_pattern"]) {
         Some(pattern) => mixers::lettered(f, pattern)?,
+        None if f.family.dense_predictor => vec![Layer {
+            mlp: Mlp::Dense,
+            ..last.clone()
+        }],
         None => vec![last.clone()],
     };
     let at = layers.len() as u32 - 1;

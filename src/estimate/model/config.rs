@@ -29,6 +29,14 @@ pub(super) struct View<'a> {
     pub text: &'a Map<String, Value>,
 }
 
+/// The number of a list that has the same for each layer (Hunyuan's experts); any other value as it is.
+fn each_the_same(value: &Value) -> &Value {
+    match value.as_array().map(Vec::as_slice) {
+        Some([first, rest @ ..]) if first.is_u64() && rest.iter().all(|n| n == first) => first,
+        _ => value,
+    }
+}
+
 impl<'a> View<'a> {
     /// A view of `config`.
     ///
@@ -110,7 +118,7 @@ impl<'a> View<'a> {
     fn bounded(&self, names: &[&str], most: u64) -> Result<Option<u64>, Unknown> {
         for name in names {
             if let Some(value) = self.text.get(*name).filter(|v| !v.is_null()) {
-                return whole(value, name, most).map(Some);
+                return whole(each_the_same(value), name, most).map(Some);
             }
         }
         Ok(None)

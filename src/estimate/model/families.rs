@@ -43,6 +43,7 @@ pub(super) struct Family {
     pub long_rope_factor: Option<u64>,
     pub halved_mlp: bool,
     pub padded_vocab: bool,
+    pub dense_predictor: bool,
     pub encoder: bool,
     pub optional_kv_heads: bool,
     pub optional_mlp_width: bool,
@@ -160,6 +161,8 @@ pub(super) enum Pattern {
     Jamba,
     /// Attention in the layers of `attn_layer_indices`, Mamba 2 in the others.
     Bamba,
+    /// Falcon-H1: each layer has attention and Mamba 2, side by side.
+    ParallelMamba2,
     /// Mamba 1 in all.
     Mamba1,
     /// Mamba 2 in all.

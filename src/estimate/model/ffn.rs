@@ -172,6 +172,9 @@ fn has_experts(f: &Facts<'_>, i: u64) -> Result<bool, Unknown> {
                 let kind = types.get(i as usize).and_then(Value::as_str);
                 return Ok(kind == Some("sparse"));
             }
+            if let Some(sparse) = v.per_layer("is_moe_layer", f.layers)? {
+                return Ok(sparse.get(i as usize) == Some(&Value::Bool(true)));
+            }
             let first = v
                 .count(&["first_k_dense_replace", "num_dense_layers"])?
                 .unwrap_or(0);
@@ -209,6 +212,7 @@ impl Moe {
         let count = v.count(&[
             "n_shared_experts",
             "num_shared_experts",
+            "num_shared_expert",
             "moe_num_shared_experts",
         ])?;
         let width = v.count(&["shared_expert_intermediate_size"])?;

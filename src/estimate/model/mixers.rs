@@ -62,6 +62,7 @@ pub(super) fn layers(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
             })?
         }
         Pattern::Bamba => bamba(f)?,
+        Pattern::ParallelMamba2 => parallel_mamba2(f)?,
         Pattern::Mamba1 => every(f, |_| mamba1(f).map(Layer::from).map(alone))?,
         Pattern::Mamba2 => every(f, |_| mamba2(f).map(Layer::from).map(alone))?,
         Pattern::NemotronH => nemotron_h(f)?,
@@ -85,7 +86,7 @@ pub(super) fn layers(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
     }
     // The last layers use the keys and values of earlier ones (Gemma 3n and 4).
     let sharing = v.count(&["num_kv_shared_layers"])?.unwrap_or(0);
-    let from = f.layers.saturating_sub(sharing);
+    let from = (layers.len() as u64).saturating_sub(sharing);
     for (_, layer) in (0..).zip(layers.iter_mut()).filter(|(i, _)| *i >= from) {
         if let Mixer::Attention { shares, .. } = &mut layer.mixer {
             *shares = true;
@@ -241,6 +242,14 @@ fn bamba(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
             mamba2(f).map(Layer::from)
         }
     })
+}
+
+/// Two mixers for each layer: vLLM numbers and pools them as two layers.
+fn parallel_mamba2(f: &Facts<'_>) -> Result<Vec<Layer>, Unknown> {
+    let mamba = alone(Layer::from(mamba2(f)?));
+    let attention = f.attention(None)?;
+    let pairs = (0..f.layers).flat_map(|_| [mamba.clone(), attention.clone()]);
+    Ok(pairs.collect())
 }
 
 /// `hybrid_override_pattern`, or `layers_block_type` in words.

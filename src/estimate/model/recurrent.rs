@@ -29,7 +29,9 @@ pub(super) fn recurrent(t: &mut Table, f: &Facts<'_>, mixer: &Mixer) -> Result<(
             }
             // A, D and the bias of dt.
             t.split_vector("A_D_dt", 3 * heads, Split::Columns);
-            t.split_vector("mnorm", inner, Split::Columns);
+            if f.view.flag("mamba_rms_norm") != Some(false) {
+                t.split_vector("mnorm", inner, Split::Columns);
+            }
             t.linear("out_proj", h, inner, Split::Rows);
         }
         Mixer::Mamba1 { inner, state, conv } => {
