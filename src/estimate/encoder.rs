@@ -1,7 +1,7 @@
 //! The encoder of images in the profile run of vLLM's V1: how many of the largest items it is given, what their
 //! encoding takes, and what it leaves for the rest of the run.
 //!
-//! Read in vLLM 0.8.5, 0.9.2, 0.11.0, 0.14.1, 0.19.1, 0.20.2, 0.24.0 and 0.33.0: v1/worker/gpu_model_runner.py (`profile_run`),
+//! Read in vLLM 0.8.5, 0.9.2, 0.11.0, 0.14.1, 0.16.0, 0.19.1, 0.20.2, 0.24.0 and 0.33.0: v1/worker/gpu_model_runner.py (`profile_run`),
 //! v1/core/encoder_cache_manager.py (the budget: a step's tokens, at least one item), model_executor/models/*.py (the
 //! largest item of each family, and what its layers hold). Limits of a processor are those that the family's
 //! processors ship with.
@@ -112,6 +112,11 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings, value: u6
     let layer = layer(vision, kind, tp).unwrap_or(0);
     let range = match kind {
         "gemma4" => Some(in_parts(vision, deployment, rows, layer, left, value)),
+        // Read in its code and never measured: from half of what its layers hold to half as much again.
+        _ if is_internvl(kind) => {
+            let held = product([rows, layer, value]);
+            Some([left + held / 2, left + held / 2 * 3])
+        }
         _ => None,
     };
     let peak = match range {
@@ -218,9 +223,10 @@ pub fn deep_levels(model: &Model) -> u64 {
     levels.map_or(0, |levels| levels.len() as u64)
 }
 
-/// A count of the encoder's configuration, or of the whole one.
+/// A count of the encoder's configuration, or of the whole one: the first of two sides.
 fn number(config: &Value, key: &str) -> Option<u64> {
-    config.get(key).and_then(Value::as_u64)
+    let value = config.get(key)?;
+    value.as_u64().or_else(|| value.get(0)?.as_u64())
 }
 
 /// The items that the profile run is given; `None` where the largest is not known.
@@ -284,6 +290,13 @@ fn items(
             let (rows, values) = (GEMMA4_FRAMES * UNIFIED_FRAME, product([3, side, side]));
             items(GEMMA4_VIDEO, GEMMA4_VIDEO, rows, values)
         }
+        _ if is_internvl(kind) => {
+            let tile = (grid / 4).max(1);
+            let (budgeted, given) = internvl_tokens(model, tile, deployment, settings);
+            // A class token beside each tile's patches.
+            let rows = product([given / tile, grid + 1]);
+            items(budgeted, given, rows, colours)
+        }
         _ if is_qwen(kind) => {
             let merge = number(vision, "spatial_merge_size").unwrap_or(2).max(1);
             let frames = number(vision, "temporal_patch_size").unwrap_or(2).max(1);
@@ -326,6 +339,39 @@ fn qwen_tokens(kind: &str, deployment: &Deployment, settings: &Settings) -> (u64
             (tokens, tokens)
         }
     }
+}
+
+/// Tokens of InternVL's largest item as it is budgeted, and as the profile run is given it: a video that fills the longest
+/// length, a tile for each frame, beside an image where it is budgeted; or an image of all tiles and itself once more.
+/// Language models without a token for videos take none (models/internvl.py, `ctx_video_token`).
+fn internvl_tokens(
+    model: &Model,
+    tile: u64,
+    deployment: &Deployment,
+    settings: &Settings,
+) -> (u64, u64) {
+    let tiles = number(&model.config, "max_dynamic_patch").unwrap_or(12);
+    let image = tile.saturating_mul(tiles + 1);
+    let videos = ["qwen2", "qwen3", "qwen3_moe", "gpt_oss"].contains(&model.kind.as_str());
+    let longest = settings.max_model_len.unwrap_or(32_768);
+    let frames = |tokens: u64| (tokens / tile).max(1).saturating_mul(tile);
+    let video = frames(longest.saturating_sub(image));
+    if !videos || video < image {
+        return (image, image);
+    }
+    // As of Qwen's videos, before 0.10 as many frames as fit a step.
+    let old = vllm::version(deployment) < Version::new(0, 10, 0);
+    let given = if old {
+        settings.batched_tokens
+    } else {
+        longest
+    };
+    (video, frames(given))
+}
+
+/// InternVL, by the file of its vendor or of transformers.
+fn is_internvl(kind: &str) -> bool {
+    matches!(kind, "internvl" | "internvl_chat")
 }
 
 /// Families with Qwen's encoder of images.
@@ -426,6 +472,27 @@ mod tests {
         // Results for the first layer and three deeper ones, and the pixels.
         let left = 16_384 * (4 * 2048 + 4 * 1536) * 2;
         assert_eq!(new.left, left);
+    }
+
+    #[test]
+    fn a_video_of_internvl_fills_the_longest_length() {
+        let vision = json!({"hidden_size": 1024, "intermediate_size": 4096, "patch_size": [14, 14], "image_size": [448, 448]});
+        let mut m = model("internvl_chat", Some(vision));
+        let at = |m: &Model, longest| encoding(m, Version::new(0, 33, 0), longest, 8192);
+        // Llama has no token for videos: two images of 13 tiles of 256 tokens fill a step.
+        assert_eq!(at(&m, 40_960).left, 2 * 13 * (256 * 2048 + 1025 * 588) * 2);
+        m.kind = "qwen3".to_owned();
+        let (short, long) = (at(&m, 6400), at(&m, 40_960));
+        assert_eq!(short.left, at(&m, 4096).left);
+        // 160 frames of a tile each.
+        assert_eq!(long.left, 160 * (256 * 2048 + 1025 * 588) * 2);
+        let held = 160 * 1025 * (3 * 1024 + 8 * 1024) * 2;
+        let [low, high] = long.range.unwrap();
+        assert_eq!(
+            (low, high),
+            (long.left + held / 2, long.left + held / 2 * 3)
+        );
+        assert_eq!(long.known, Encoder::Counted);
     }
 
     #[test]
