@@ -856,6 +856,13 @@ impl<'a> Judge<'a> {
             None if line.text.contains("allocated in private pools") => Some("warmup"),
             _ if line.text.contains("allocated in private pools") => Some("serving"),
             Some("serving" | "http_bind") if around.iter().any(failed_start) => None,
+            // Bars of progress go past the log: they may come out behind the failure that ended them.
+            None | Some("argparse" | "distributed_init") => {
+                let next = around.iter().filter(|index| **index > at);
+                let next = next.filter_map(|index| self.marks[*index]).next();
+                let loads = next.is_some_and(|row| row.phase == "weights" && !row.start);
+                if loads { Some("weights") } else { progress }
+            }
             other => other,
         }
     }
@@ -2154,6 +2161,25 @@ mod tests {
         assert_eq!(advised(&newer), ["memory_limit", "VLLM_CPU_KVCACHE_SPACE"]);
         let before_the_pool = log.replace("GPU KV cache size", "weights");
         assert_eq!(advised(&before_the_pool), ["memory_limit", "model_size"]);
+    }
+
+    #[test]
+    fn progress_printed_behind_a_failure_gives_its_phase() {
+        let died = |behind: &str| {
+            let log = format!(
+                "INFO [api_server.py:1] vLLM API server version 0.25.1\n\
+                 ERROR [core.py:1] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 502.00 MiB.\n\
+                 {behind}\nRuntimeError: Engine core initialization failed. See root cause above.\n"
+            );
+            diagnose(serde_json::json!({"engine": "vllm"}), &log).phase
+        };
+        let bar =
+            "Loading safetensors checkpoint shards:  25% Completed | 1/4 [00:00<00:02,  1.03it/s]";
+        assert_eq!(died(bar).as_deref(), Some("weights"));
+        assert_eq!(
+            died("INFO [gpu_worker.py:1] Available KV cache memory: 1.0 GiB"),
+            None
+        );
     }
 
     #[test]
