@@ -113,7 +113,7 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings, value: u6
     let range = match kind {
         "gemma4" => Some(in_parts(vision, deployment, rows, layer, left, value)),
         // Read in its code and never measured: from half of what its layers hold to half as much again.
-        _ if is_internvl(kind) => {
+        _ if is_internvl(kind) || kind == "llava" => {
             let held = product([rows, layer, value]);
             Some([left + held / 2, left + held / 2 * 3])
         }
@@ -268,6 +268,10 @@ fn items(
             let across = side / patch.saturating_mul(merge).max(1);
             let tokens = across.saturating_mul(across);
             items(tokens, tokens, grid, colours)
+        }
+        // A token for each patch, without CLIP's class token.
+        "llava" if vision["model_type"] == "clip_vision_model" => {
+            items(grid.max(1), grid, grid + 1, colours)
         }
         "llama4" => {
             // 16 tiles and the whole image once more; a class token beside each tile's patches.
@@ -493,6 +497,20 @@ mod tests {
             (long.left + held / 2, long.left + held / 2 * 3)
         );
         assert_eq!(long.known, Encoder::Counted);
+    }
+
+    #[test]
+    fn images_of_llava_have_a_token_for_each_patch() {
+        let clip = |kind: &str| {
+            let vision = json!({"hidden_size": 1024, "intermediate_size": 4096, "patch_size": 14, "image_size": 336,
+                "model_type": kind});
+            let m = model("llava", Some(vision));
+            encoding(&m, Version::new(0, 33, 0), 4096, 8192)
+        };
+        let found = clip("clip_vision_model");
+        assert_eq!(found.known, Encoder::Counted);
+        assert_eq!(found.left, 14 * (576 * 2048 + 577 * 588) * 2);
+        assert_eq!(clip("pixtral").known, Encoder::Unknown);
     }
 
     #[test]

@@ -259,6 +259,25 @@ fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unk
             let embeddings = times * w.patches() + h + positions * h;
             embeddings + w.layers() + merger + 2 * h + deep * (merger + 2 * merged)
         }
+        // CLIP with a norm before its layers and one behind; a projector of two matrices. LLaVA-NeXT ends rows of
+        // tiles by a vector.
+        "llava" | "llava_next" if v.words(&["model_type"]) == Some("clip_vision_model") => {
+            let embeddings = w.patches() + (grid(336)? + 2) * h;
+            let projector = h * text + text + text * text + text;
+            let row_end = if kind == "llava_next" { text } else { 0 };
+            embeddings + w.layers() + 4 * h + projector + row_end
+        }
+        // SigLIP, and the same.
+        "llava_onevision" => {
+            let embeddings = w.patches() + h + grid(384)? * h;
+            embeddings + w.layers() + 2 * h + h * text + text + text * text + 2 * text
+        }
+        // SigLIP, and one matrix from a square of patches.
+        "idefics3" => {
+            let across = u128::from(whole_scale(v)?);
+            let embeddings = w.patches() + h + grid(364)? * h;
+            embeddings + w.layers() + 2 * h + across * across * h * text
+        }
         "llama4" => {
             let input = v.wide_or("projector_input_dim", 4096)?;
             let output = v.wide_or("projector_output_dim", 4096)?;
@@ -268,6 +287,12 @@ fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unk
         }
         _ => return Ok(None),
     }))
+}
+
+/// Patches of a side that become one token in Idefics 3, of the whole configuration.
+fn whole_scale(v: &View<'_>) -> Result<u64, Unknown> {
+    let scale = v.outer.get("scale_factor");
+    scale.map_or(Ok(2), |n| whole(n, "scale_factor", 64))
 }
 
 /// Gemma 4 without a tower: a patch's pixels become a token by one matrix, with three norms and a table of positions
