@@ -1,6 +1,5 @@
 //! The plan of a sweep: as a report before anything is run, and as a document.
 
-use super::json::joined;
 use super::{server_settings, server_title};
 use crate::estimate::question::{Answer, Verdict};
 use crate::matrix::{
@@ -9,7 +8,7 @@ use crate::matrix::{
 };
 use crate::report::RenderError;
 use crate::report::content::{Chapter, ContentBlock, Report, facts_block};
-use crate::report::json::json_bytes;
+use crate::report::json::{joined, json_bytes};
 use crate::report::layout::{counted_noun, format_duration};
 use serde_json::json;
 
