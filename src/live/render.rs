@@ -121,29 +121,20 @@ fn owner_row(name: &str, bytes: u64, total: Option<u64>) -> Vec<StyledCell> {
         String::new(),
         share,
     ];
-    let empty = std::iter::repeat_n(String::new(), 4);
-    cells
-        .into_iter()
-        .chain(empty)
-        .map(StyledCell::from)
-        .collect()
+    cells.map(StyledCell::from).into()
 }
 
 fn host_row(host: &HostState, options: TextOptions) -> Vec<StyledCell> {
     let used = host.total_bytes.saturating_sub(host.available_bytes);
     let total = Some(host.total_bytes);
     let [percent, bar] = gauge_cells(Some(used), Some(host.available_bytes), total, options);
-    let empty = StyledCell::default;
     vec![
-        empty(),
+        StyledCell::default(),
         StyledCell::new("host memory", Style::new().bold()),
         bytes_cell(Some(used)),
         bytes_cell(total),
         percent,
         bar,
-        empty(),
-        empty(),
-        empty(),
     ]
 }
 

@@ -10,6 +10,7 @@ use crate::profile::stats::saturating_sum;
 use crate::report::chart::palette::component_colour;
 use crate::units::Bytes;
 use ratatui::Frame;
+use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -77,23 +78,6 @@ impl SortOrder {
     }
 }
 
-/// A key that `top` knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScreenKey {
-    /// A character.
-    Char(char),
-    /// One up.
-    Up,
-    /// One down.
-    Down,
-    /// Enter.
-    Enter,
-    /// Escape.
-    Escape,
-    /// Takes back a character.
-    Backspace,
-}
-
 /// What is shown, and how.
 #[derive(Debug, Default)]
 pub struct TopScreen {
@@ -138,31 +122,31 @@ impl TopScreen {
     }
 
     /// Does what a key asks for. False where it ends the program.
-    pub fn press_key(&mut self, key: ScreenKey) -> bool {
+    pub fn press_key(&mut self, key: KeyCode) -> bool {
         if self.filtering {
             match key {
-                ScreenKey::Char(c) => self.filter.push(c),
-                ScreenKey::Backspace => drop(self.filter.pop()),
-                ScreenKey::Escape => {
+                KeyCode::Char(c) => self.filter.push(c),
+                KeyCode::Backspace => drop(self.filter.pop()),
+                KeyCode::Esc => {
                     self.filter.clear();
                     self.filtering = false;
                 }
-                ScreenKey::Enter => self.filtering = false,
-                ScreenKey::Up | ScreenKey::Down => {}
+                KeyCode::Enter => self.filtering = false,
+                _ => {}
             }
             return true;
         }
         match key {
-            ScreenKey::Char('q') => return false,
-            ScreenKey::Char('s') => self.order = self.order.label_and_next().1,
-            ScreenKey::Char('p') => self.paused = !self.paused,
-            ScreenKey::Char('/') => self.filtering = true,
-            ScreenKey::Char('k') | ScreenKey::Up => self.select(-1),
-            ScreenKey::Char('j') | ScreenKey::Down => self.select(1),
-            ScreenKey::Enter => self.details = !self.details,
-            ScreenKey::Escape if self.details => self.details = false,
-            ScreenKey::Escape => self.filter.clear(),
-            ScreenKey::Char(_) | ScreenKey::Backspace => {}
+            KeyCode::Char('q') => return false,
+            KeyCode::Char('s') => self.order = self.order.label_and_next().1,
+            KeyCode::Char('p') => self.paused = !self.paused,
+            KeyCode::Char('/') => self.filtering = true,
+            KeyCode::Char('k') | KeyCode::Up => self.select(-1),
+            KeyCode::Char('j') | KeyCode::Down => self.select(1),
+            KeyCode::Enter => self.details = !self.details,
+            KeyCode::Esc if self.details => self.details = false,
+            KeyCode::Esc => self.filter.clear(),
+            _ => {}
         }
         true
     }
@@ -744,14 +728,14 @@ mod tests {
     #[test]
     fn a_small_terminal_has_bars_containers_and_details() {
         let mut screen = screen();
-        screen.press_key(ScreenKey::Down);
-        screen.press_key(ScreenKey::Char('s'));
-        screen.press_key(ScreenKey::Char('s'));
-        screen.press_key(ScreenKey::Char('s'));
+        screen.press_key(KeyCode::Down);
+        screen.press_key(KeyCode::Char('s'));
+        screen.press_key(KeyCode::Char('s'));
+        screen.press_key(KeyCode::Char('s'));
         while screen.selected != Some("a".repeat(16)) {
-            screen.press_key(ScreenKey::Down);
+            screen.press_key(KeyCode::Down);
         }
-        screen.press_key(ScreenKey::Enter);
+        screen.press_key(KeyCode::Enter);
         insta::assert_snapshot!(page(&screen, 80, 24));
     }
 
@@ -785,25 +769,25 @@ mod tests {
         let mut screen = screen();
         let first = |screen: &TopScreen| screen.shown()[0].name.clone();
         assert_eq!(first(&screen), "sglang-b", "by memory");
-        screen.press_key(ScreenKey::Char('s'));
+        screen.press_key(KeyCode::Char('s'));
         assert_eq!(first(&screen), "sglang-b", "GPU 1 has 2 of 80 GiB free");
         for key in "/oll".chars() {
-            screen.press_key(ScreenKey::Char(key));
+            screen.press_key(KeyCode::Char(key));
         }
         assert_eq!(screen.shown().len(), 1);
         assert!(
-            screen.press_key(ScreenKey::Char('q')),
+            screen.press_key(KeyCode::Char('q')),
             "a letter of the filter"
         );
-        screen.press_key(ScreenKey::Backspace);
-        screen.press_key(ScreenKey::Enter);
+        screen.press_key(KeyCode::Backspace);
+        screen.press_key(KeyCode::Enter);
         assert_eq!(first(&screen), "ollama-c");
-        screen.press_key(ScreenKey::Char('p'));
+        screen.press_key(KeyCode::Char('p'));
         screen.take_scan(MemoryScan::default(), WatchLedger::default());
         assert_eq!(first(&screen), "ollama-c");
-        screen.press_key(ScreenKey::Escape);
+        screen.press_key(KeyCode::Esc);
         assert_eq!(screen.shown().len(), 3);
-        assert!(!screen.press_key(ScreenKey::Char('q')));
+        assert!(!screen.press_key(KeyCode::Char('q')));
     }
 
     proptest! {
@@ -811,9 +795,9 @@ mod tests {
         fn any_size_and_any_keys_are_drawn(width in 1_u16..220, height in 1_u16..70, keys in "[skjp/qab]{0,12}") {
             let mut screen = screen();
             for key in keys.chars() {
-                screen.press_key(ScreenKey::Char(key));
+                screen.press_key(KeyCode::Char(key));
             }
-            screen.press_key(ScreenKey::Enter);
+            screen.press_key(KeyCode::Enter);
             page(&screen, width, height);
         }
     }

@@ -100,7 +100,7 @@ impl TextTable {
         }
     }
 
-    /// Adds a row, a cell for each column.
+    /// Adds a row, a cell for each column; those that are missing at its end are empty.
     pub fn add_row(&mut self, cells: Vec<StyledCell>) {
         self.rows.push(cells);
     }

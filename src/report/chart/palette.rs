@@ -4,7 +4,6 @@
 use super::pen::FillPattern;
 use super::svg::ChartStyle;
 use crate::breakdown::Component;
-use std::borrow::Cow;
 
 /// What a colour is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,12 +108,11 @@ const GOOD: [u32; 9] = [
 
 /// The colour as an attribute's value: fixed, or a custom property with the light one to fall back
 /// on.
-pub fn paint_for(ink: Ink, look: ChartStyle) -> Cow<'static, str> {
+pub fn paint_for(ink: Ink, look: ChartStyle) -> String {
+    let fixed = hex(colour(ink, false));
     match look {
-        ChartStyle::Standalone => hex(colour(ink, false)).into(),
-        ChartStyle::Inline => {
-            format!("var(--{},{})", property(ink), hex(colour(ink, false))).into()
-        }
+        ChartStyle::Standalone => fixed,
+        ChartStyle::Inline => format!("var(--{},{fixed})", property(ink)),
     }
 }
 

@@ -72,7 +72,7 @@ impl SvgWriter {
 
     /// A colour as an attribute's value.
     pub fn paint_for(&self, ink: Ink) -> String {
-        paint_for(ink, self.look).into_owned()
+        paint_for(ink, self.look)
     }
 
     /// The id of a part of this picture.
