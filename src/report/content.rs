@@ -193,6 +193,13 @@ impl Report {
         }
     }
 
+    /// Says that an engine or a device is simulated, where one is.
+    pub(super) fn mark_simulated(mut self, is_simulated: bool) -> Report {
+        let text = "an engine or a GPU here is simulated";
+        self.simulated = is_simulated.then(|| text.to_owned());
+        self
+    }
+
     /// With all details among what answers first questions.
     pub fn show_details(mut self) -> Report {
         for chapter in &mut self.chapters {

@@ -2,7 +2,7 @@
 
 use super::lettering::{fit_text, text_width};
 use super::palette::{Ink, PartFill};
-use super::pen::{Anchor, FillPattern, SvgWriter, format_number, path_step};
+use super::pen::{Anchor, FillPattern, SvgWriter, format_number, path_step, polyline};
 use super::svg::{SIDE, WIDTH};
 
 /// Size of its letters.
@@ -108,13 +108,10 @@ pub fn dash_pattern(series: usize) -> &'static str {
 /// The marker of a series as a path: shapes differ where colours are hard to distinguish.
 pub fn marker_path(series: usize, (x, y): (f64, f64), r: f64) -> String {
     let shape = |points: &[(f64, f64)]| {
-        let mut d = String::new();
-        for (i, (dx, dy)) in points.iter().enumerate() {
-            let step = if i == 0 { 'M' } else { 'L' };
-            d.push_str(&path_step(step, (x + dx * r, y + dy * r)));
-        }
-        d.push('Z');
-        d
+        let corners: Vec<(f64, f64)> = (points.iter())
+            .map(|(dx, dy)| (x + dx * r, y + dy * r))
+            .collect();
+        polyline(&corners) + "Z"
     };
     match series % 6 {
         0 => {

@@ -355,3 +355,10 @@ pub fn format_number(value: f64) -> String {
 pub fn path_step(step: char, (x, y): (f64, f64)) -> String {
     format!("{step}{} {}", format_number(x), format_number(y))
 }
+
+/// Points joined by straight lines, as a path.
+pub fn polyline<'a>(points: impl IntoIterator<Item = &'a (f64, f64)>) -> String {
+    let steps = std::iter::once('M').chain(std::iter::repeat('L'));
+    let steps = steps.zip(points);
+    steps.map(|(step, at)| path_step(step, *at)).collect()
+}
