@@ -2,9 +2,8 @@
 //! detail. Drawn from scans and what `watch` remembers; keys change what is shown.
 
 use super::ledger::{ContainerRecord, HOST_DEVICE, WatchLedger, devices_of, memory_in_use};
-use super::{ContainerScan, GpuLook, MemoryScan};
+use super::{ContainerScan, GpuLook, MemoryScan, UNKNOWN, or_unknown};
 use crate::breakdown::Component;
-use crate::engine::shown_name;
 use crate::headroom::Headroom;
 use crate::profile::stats::saturating_sum;
 use crate::report::chart::palette::component_colour;
@@ -24,8 +23,6 @@ const MOST_READINGS: usize = 600;
 const HISTORY_CELLS: usize = 16;
 /// Lines of the details, their heading included.
 const DETAIL_LINES: u16 = 9;
-/// Shown for what is unknown.
-const UNKNOWN: &str = "-";
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const ENGINE: &str = "ENGINE";
@@ -403,9 +400,6 @@ impl TopScreen {
         let devices = devices_of(scan, container);
         let on_gpus = devices.iter().filter(|(d, _)| d != HOST_DEVICE);
         let on_gpus = on_gpus.map(|(_, b)| *b).reduce(|a, b| a + b);
-        let star = if container.simulated { "*" } else { "" };
-        let engine = container.engine.as_ref();
-        let engine = or_unknown(engine, |e| format!("{}{star}", shown_name(e)));
         let state = match (&container.engine, container.serving) {
             (None, _) => UNKNOWN,
             (Some(_), true) => "serving",
@@ -413,11 +407,8 @@ impl TopScreen {
         };
         let free = least_headroom(scan, container);
         let level = free.and_then(|(free, total)| Headroom::of_share(free, total));
-        let kv = or_unknown(container.kv_usage, |share| {
-            format!("{:.0} %", share * 100.0)
-        });
         let cell = |(head, _): &(&str, u16)| match *head {
-            ENGINE => Cell::from(engine.clone()),
+            ENGINE => Cell::from(container.engine_words()),
             "STATE" => Cell::from(state),
             "ON GPUS" => Cell::from(bytes(on_gpus)),
             HOST_MEMORY => Cell::from(bytes(container.host_bytes)),
@@ -425,7 +416,7 @@ impl TopScreen {
                 let free = bytes(free.map(|(free, _)| free));
                 Cell::from(Span::styled(free, self.level_style(level)))
             }
-            KV_USED => Cell::from(kv.clone()),
+            KV_USED => Cell::from(container.kv_percent()),
             RUNNING => Cell::from(count(container.requests_running)),
             WAITING => Cell::from(count(container.requests_waiting)),
             _ => {
@@ -536,11 +527,6 @@ fn least_headroom(scan: &MemoryScan, container: &ContainerScan) -> Option<(u64, 
     let limit = container.headroom_bytes().zip(container.host_limit_bytes);
     gpus.chain(limit)
         .min_by(|a, b| free_share(*a).total_cmp(&free_share(*b)))
-}
-
-/// A value in words, or that it is unknown.
-fn or_unknown<T>(value: Option<T>, words: impl FnOnce(T) -> String) -> String {
-    value.map_or_else(|| UNKNOWN.to_owned(), words)
 }
 
 fn free_share((free, total): (u64, u64)) -> f64 {
