@@ -3,7 +3,7 @@
 use super::curves::axis_words;
 use super::legend::{self, Sign};
 use super::lettering::{fit_text, harmless_text, harmless_unit, text_width, widest_text};
-use super::palette::{Ink, PartFill};
+use super::palette::Ink;
 use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step};
 use super::scale::{AxisScale, finite_value, short_value, value_with_unit};
 use super::svg::{DrawnPlot, SIDE, WIDTH, draw_nothing, left_out};
@@ -22,14 +22,10 @@ struct BarPiece {
     index: usize,
 }
 
-impl PartFill {
-    /// By its component, and without one by its place.
-    fn fill_of_part(bars: &Bars, part: usize) -> PartFill {
-        match bars.parts.get(part).and_then(|p| p.component) {
-            Some(component) => PartFill::fill_of_component(component),
-            None => PartFill::fill_of_series(part),
-        }
-    }
+/// By its component, and without one by its place.
+fn ink_of_part(bars: &Bars, part: usize) -> Ink {
+    let component = bars.parts.get(part).and_then(|p| p.component);
+    component.map_or(Ink::Series(part), Ink::Part)
 }
 
 /// Draws them below `top`.
@@ -50,7 +46,7 @@ pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
             if unsure && of.component != Some(Component::Unexplained) {
                 label.push_str(" (low confidence)");
             }
-            (Sign::Square(PartFill::fill_of_part(bars, part)), label)
+            (Sign::Square(ink_of_part(bars, part)), label)
         })
         .collect();
     let top = legend::draw_legend(pen, &entries, top) + 4.0;
@@ -186,10 +182,10 @@ impl BarRow<'_> {
             unit: self.unit,
             source: segment.source,
         };
-        let of = PartFill::fill_of_part(self.bars, piece.part);
-        let ground = pen.paint_for(of.ink);
+        let of = ink_of_part(self.bars, piece.part);
+        let ground = pen.paint_for(of);
         pen.marked_rect((x, self.y), (shown, self.thick), &ground, &mark);
-        if let Some(pattern) = of.pattern {
+        if let Some(pattern) = of.pattern() {
             let fill = pen.pattern_url(pattern);
             let attributes = format!(r#"fill="{fill}" pointer-events="none""#);
             let (wide, high) = (format_number(shown), format_number(self.thick));
@@ -202,7 +198,7 @@ impl BarRow<'_> {
         let (size, short) = (11.0, short_value(segment.value));
         if is_named && text_width(&short, size) + 8.0 <= shown {
             let at = (x + shown / 2.0, self.y + self.thick / 2.0 + size * 0.35);
-            let around = if of.pattern.is_some() {
+            let around = if of.pattern().is_some() {
                 format!(
                     r#" stroke="{ground}" stroke-width="4" paint-order="stroke" stroke-linejoin="round""#
                 )
@@ -210,7 +206,7 @@ impl BarRow<'_> {
                 String::new()
             };
             pen.open_group(&format!(r#"pointer-events="none"{around}"#));
-            pen.draw_words(at, size, Anchor::Middle, of.words, &short);
+            pen.draw_words(at, size, Anchor::Middle, of.of_words(), &short);
             pen.close_group();
         }
     }

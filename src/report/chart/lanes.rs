@@ -6,7 +6,7 @@ use super::legend::{Sign, draw_legend};
 use super::lettering::{
     escape_text, fit_text, harmless_text, harmless_unit, text_width, widest_text,
 };
-use super::palette::{Ink, PartFill};
+use super::palette::Ink;
 use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step, polyline};
 use super::scale::{
     AxisScale, finite_value, range_of, range_with_unit, time_ruler, value_with_unit,
@@ -299,7 +299,7 @@ impl<'a> LaneDrawing<'a> {
                 Some(layer) => (layer.component, value_with_unit(layer.value, unit)),
                 None => (Component::Unexplained, String::new()),
             };
-            let of = PartFill::fill_of_component(component);
+            let of = Ink::Part(component);
             let area = areas(&part, |c| edge(c, n + 1), |c| edge(c, n));
             let mark = ChartMark {
                 label: component.display_label().to_owned(),
@@ -307,9 +307,9 @@ impl<'a> LaneDrawing<'a> {
                 unit,
                 ..ChartMark::default()
             };
-            let fill = pen.paint_for(of.ink);
+            let fill = pen.paint_for(of);
             pen.marked_path(&area, &format!(r#"fill="{fill}""#), &mark);
-            if let Some(pattern) = of.pattern {
+            if let Some(pattern) = of.pattern() {
                 let over = pen.pattern_url(pattern);
                 pen.draw_path(&area, &format!(r#"fill="{over}" pointer-events="none""#));
             }
@@ -368,7 +368,7 @@ fn draw_layer_legend(pen: &mut SvgWriter, timeline: &ChartTimeline, top: f64) ->
     // What no layer explains is above all layers.
     shown.sort_by_key(|c| *c == Component::Unexplained);
     let entries = shown.into_iter().map(|c| {
-        let sign = Sign::Square(PartFill::fill_of_component(c));
+        let sign = Sign::Square(Ink::Part(c));
         (sign, c.display_label().to_owned())
     });
     let entries: Vec<(Sign, String)> = entries.collect();

@@ -106,9 +106,7 @@ impl PageWriter {
         self.page
             .write_styled(style, &words::one_line(&answer.verdict));
         answer.gauges().for_each(|gauge| self.write_gauge(gauge));
-        if let Some(why) = answer.no_gauge.as_ref().filter(|_| answer.gauge.is_none()) {
-            self.write_text(&format!("Headroom unknown: {why}."));
-        }
+        (answer.unknown_headroom().iter()).for_each(|text| self.write_text(text));
         let figures: Vec<String> = answer.figures.iter().map(figure_text).collect();
         if !figures.is_empty() {
             let between = if self.options.unicode { " · " } else { " | " };
