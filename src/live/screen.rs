@@ -25,26 +25,19 @@ const HISTORY_CELLS: usize = 16;
 const DETAIL_LINES: u16 = 9;
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
-const ENGINE: &str = "ENGINE";
-const HOST_MEMORY: &str = "HOST MEM";
-const KV_USED: &str = "KV %";
-const RUNNING: &str = "RUN";
-const WAITING: &str = "WAIT";
-const HISTORY: &str = "LAST MINUTES";
-/// The columns beside a container's name, with their widths in cells.
-const COLUMNS: [(&str, u16); 9] = [
-    (ENGINE, 10),
-    ("STATE", 7),
-    ("ON GPUS", 10),
-    (HOST_MEMORY, 10),
-    ("HEADROOM", 10),
-    (KV_USED, 4),
-    (RUNNING, 4),
-    (WAITING, 4),
-    (HISTORY, HISTORY_CELLS as u16),
+/// The columns beside a container's name: head, width in cells, and a rank. Those of the highest rank make room for the name
+/// at first, those of none never.
+const COLUMNS: [(&str, u16, u8); 9] = [
+    ("ENGINE", 10, 1),
+    ("STATE", 7, 0),
+    ("ON GPUS", 10, 0),
+    ("HOST MEM", 10, 2),
+    ("HEADROOM", 10, 0),
+    ("KV %", 4, 3),
+    ("RUN", 4, 4),
+    ("WAIT", 4, 5),
+    ("LAST MINUTES", HISTORY_CELLS as u16, 6),
 ];
-/// Those that make room for the name, the first at first.
-const DROPPED: [&str; 6] = [HISTORY, WAITING, RUNNING, KV_USED, HOST_MEMORY, ENGINE];
 /// Cells that a name gets at least, and at most at the cost of columns.
 const NAME_CELLS: (usize, usize) = (13, 36);
 const KEYS: &str = "q quit  ↑↓ select  enter details  s sort  / filter  p pause";
@@ -380,7 +373,7 @@ impl TopScreen {
         let columns = columns_beside(names.max().unwrap_or(0), area.width);
         let rows = shown.iter().map(|c| self.container_row(c, &columns));
         let beside = columns.iter();
-        let beside = beside.map(|(head, width)| (*head, Constraint::Length(*width)));
+        let beside = beside.map(|n| (COLUMNS[*n].0, Constraint::Length(COLUMNS[*n].1)));
         let (heads, widths): (Vec<_>, Vec<_>) = [("CONTAINER", Constraint::Fill(1))]
             .into_iter()
             .chain(beside)
@@ -393,7 +386,7 @@ impl TopScreen {
         frame.render_stateful_widget(table, area, &mut state);
     }
 
-    fn container_row(&self, container: &ContainerScan, columns: &[(&str, u16)]) -> Row<'static> {
+    fn container_row(&self, container: &ContainerScan, columns: &[usize]) -> Row<'static> {
         let scan = &self.scan;
         let bytes = |count: Option<u64>| or_unknown(count, |b| Bytes(b).to_string());
         let count = |n: Option<u64>| or_unknown(n, |n| n.to_string());
@@ -407,25 +400,25 @@ impl TopScreen {
         };
         let free = least_headroom(scan, container);
         let level = free.and_then(|(free, total)| Headroom::of_share(free, total));
-        let cell = |(head, _): &(&str, u16)| match *head {
-            ENGINE => Cell::from(container.engine_words()),
-            "STATE" => Cell::from(state),
-            "ON GPUS" => Cell::from(bytes(on_gpus)),
-            HOST_MEMORY => Cell::from(bytes(container.host_bytes)),
-            "HEADROOM" => {
-                let free = bytes(free.map(|(free, _)| free));
-                Cell::from(Span::styled(free, self.level_style(level)))
-            }
-            KV_USED => Cell::from(container.kv_percent()),
-            RUNNING => Cell::from(count(container.requests_running)),
-            WAITING => Cell::from(count(container.requests_waiting)),
-            _ => {
-                let readings = self.history.get(&container.id);
-                Cell::from(readings.map_or(String::new(), |r| history_line(r, HISTORY_CELLS)))
-            }
-        };
+        let headroom = bytes(free.map(|(free, _)| free));
+        let readings = self.history.get(&container.id);
+        let cells = [
+            Cell::from(container.engine_words()),
+            Cell::from(state),
+            Cell::from(bytes(on_gpus)),
+            Cell::from(bytes(container.host_bytes)),
+            Cell::from(Span::styled(headroom, self.level_style(level))),
+            Cell::from(container.kv_percent()),
+            Cell::from(count(container.requests_running)),
+            Cell::from(count(container.requests_waiting)),
+            Cell::from(readings.map_or(String::new(), |r| history_line(r, HISTORY_CELLS))),
+        ];
         let name = Cell::from(container.name.clone());
-        Row::new([name].into_iter().chain(columns.iter().map(cell)))
+        Row::new(
+            [name]
+                .into_iter()
+                .chain(columns.iter().map(|n| cells[*n].clone())),
+        )
     }
 
     /// The selected container: its parts, limits, growth and last death, with their sources.
@@ -585,17 +578,17 @@ fn history_line(readings: &VecDeque<u64>, cells: usize) -> String {
     peaks.filter_map(|bytes| blocks.get(place(bytes))).collect()
 }
 
-/// The columns that stand beside the names of containers, of which the longest has so many characters.
-fn columns_beside(longest: usize, width: u16) -> Vec<(&'static str, u16)> {
+/// The columns, by their places, that stand beside the names of containers, of which the longest has so many characters.
+fn columns_beside(longest: usize, width: u16) -> Vec<usize> {
     let name = longest.clamp(NAME_CELLS.0, NAME_CELLS.1);
-    let mut columns = COLUMNS.to_vec();
-    for dropped in DROPPED {
+    let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();
+    for dropped in (1..=6).rev() {
         // One cell stands between two columns.
-        let taken = columns.iter().map(|(_, cells)| usize::from(*cells) + 1);
+        let taken = columns.iter().map(|n| usize::from(COLUMNS[*n].1) + 1);
         if taken.sum::<usize>() + name <= usize::from(width) {
             break;
         }
-        columns.retain(|(head, _)| *head != dropped);
+        columns.retain(|n| COLUMNS[*n].2 != dropped);
     }
     columns
 }
@@ -741,12 +734,12 @@ mod tests {
         let heads = |longest, width| -> Vec<&str> {
             columns_beside(longest, width)
                 .iter()
-                .map(|(head, _)| *head)
+                .map(|n| COLUMNS[*n].0)
                 .collect()
         };
-        assert_eq!(heads(10, 120).last(), Some(&HISTORY));
-        assert_eq!(heads(10, 80).last(), Some(&WAITING));
-        assert_eq!(heads(20, 80).last(), Some(&KV_USED));
+        assert_eq!(heads(10, 120).last(), Some(&"LAST MINUTES"));
+        assert_eq!(heads(10, 80).last(), Some(&"WAIT"));
+        assert_eq!(heads(20, 80).last(), Some(&"KV %"));
         assert_eq!(heads(36, 60), ["STATE", "ON GPUS", "HEADROOM"]);
     }
 
