@@ -87,12 +87,19 @@ pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
                 pen.draw_words((at, line), rows.letters, Anchor::Start, Ink::Text, &sums[i]);
             });
         }
-        if common.is_none() {
-            row.draw_limit(pen, rows.above >= 12.0);
+        let own = bar.limit.as_ref().filter(|_| common.is_none());
+        let own = own.and_then(|(value, words)| Some((finite_value(*value)?, words.as_str())));
+        if let Some(limit) = own {
+            let (from, to) = (row.y - 3.0, row.y + row.thick + 3.0);
+            let above = (rows.above >= 12.0).then_some((row.y - 5.0, 10.0));
+            let width = r#"stroke-width="2""#;
+            draw_limit(pen, &ruler, limit, &unit, (from, to), width, above);
         }
     }
-    if let Some((value, words)) = common {
-        limit_of_all(pen, &ruler, (value, words), &unit, (first, bottom));
+    if let Some(limit) = common {
+        let attributes = r#"stroke-width="1.6" stroke-dasharray="6 3""#;
+        let (ends, above) = ((first - 8.0, bottom), Some((first - 12.0, 12.0)));
+        draw_limit(pen, &ruler, limit, &unit, ends, attributes, above);
     }
     let (zero, end) = (ruler.place_of(0.0), rows.above + rows.thick);
     for (i, pair) in bars.bars.windows(2).enumerate() {
@@ -210,20 +217,6 @@ impl BarRow<'_> {
             pen.close_group();
         }
     }
-
-    /// The line across this bar alone.
-    fn draw_limit(&self, pen: &mut SvgWriter, labelled: bool) {
-        let limit = self.bar.limit.as_ref();
-        let limit = limit.and_then(|(value, words)| Some((finite_value(*value)?, words)));
-        let Some((value, words)) = limit else { return };
-        let x = self.ruler.place_of(value);
-        let ends = (self.y - 3.0, self.y + self.thick + 3.0);
-        let mark = ChartMark::of_figure(&harmless_text(words), value, self.unit);
-        draw_limit_line(pen, x, ends, r#"stroke-width="2""#, &mark);
-        if labelled {
-            beside(pen, x, self.y - 5.0, 10.0, &mark.label);
-        }
-    }
 }
 
 /// Segments end to end: those above zero to the right, those below to the left.
@@ -327,39 +320,26 @@ fn common_limit(bars: &[Bar]) -> Option<(f64, &str)> {
     (same && value.is_finite()).then_some((finite_value(*value)?, words.as_str()))
 }
 
-fn limit_of_all(
+/// A line across at a limit, and over it its words with their height and size, kept within the picture.
+fn draw_limit(
     pen: &mut SvgWriter,
     ruler: &AxisScale,
     (value, words): (f64, &str),
     unit: &str,
-    (top, bottom): (f64, f64),
+    (from, to): (f64, f64),
+    attributes: &str,
+    above: Option<(f64, f64)>,
 ) {
     let x = ruler.place_of(value);
     let mark = ChartMark::of_figure(&harmless_text(words), value, unit);
-    let attributes = r#"stroke-width="1.6" stroke-dasharray="6 3""#;
-    draw_limit_line(pen, x, (top - 8.0, bottom), attributes, &mark);
-    beside(pen, x, top - 12.0, 12.0, &mark.label);
-}
-
-fn draw_limit_line(
-    pen: &mut SvgWriter,
-    x: f64,
-    (from, to): (f64, f64),
-    attributes: &str,
-    mark: &ChartMark<'_>,
-) {
     let stroke = pen.paint_for(Ink::Text);
     let d = format!("{}V{}", path_step('M', (x, from)), format_number(to));
-    pen.marked_path(&d, &format!(r#"stroke="{stroke}" {attributes}"#), mark);
-}
-
-/// Words over a line at `x`, kept within the picture.
-fn beside(pen: &mut SvgWriter, x: f64, y: f64, size: f64, words: &str) {
-    let shown = fit_text(words, size, WIDTH / 2.0);
-    let half = text_width(&shown, size) / 2.0;
+    pen.marked_path(&d, &format!(r#"stroke="{stroke}" {attributes}"#), &mark);
+    let Some((y, size)) = above else { return };
+    let half = text_width(&fit_text(&mark.label, size, WIDTH / 2.0), size) / 2.0;
     let x = x.clamp(SIDE + half, (WIDTH - SIDE - half).max(SIDE + half));
-    let ink = pen.paint_for(Ink::Text);
-    pen.draw_text((x, y), size, Anchor::Middle, &ink, &shown, words);
+    let room = (size, WIDTH / 2.0);
+    pen.draw_fitted((x, y), room, Anchor::Middle, Ink::Text, &mark.label);
 }
 
 fn grid(pen: &mut SvgWriter, ruler: &AxisScale, (top, bottom): (f64, f64), named_above: bool) {

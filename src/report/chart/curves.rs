@@ -130,8 +130,8 @@ pub fn axis_words(pen: &mut SvgWriter, title: &str, unit: &str, (middle, line): 
     let shown = fit_text(&words, 12.0, WIDTH - 2.0 * SIDE);
     let half = text_width(&shown, 12.0) / 2.0;
     let middle = middle.clamp(SIDE + half - 0.5, WIDTH - SIDE - half + 0.5);
-    let muted = pen.paint_for(Ink::Muted);
-    pen.draw_text((middle, line), 12.0, Anchor::Middle, &muted, &shown, &words);
+    let room = (12.0, WIDTH - 2.0 * SIDE);
+    pen.draw_fitted((middle, line), room, Anchor::Middle, Ink::Muted, &words);
     line + 6.0
 }
 
