@@ -41,7 +41,7 @@ pub fn render_text(look: &MemoryScan, options: TextOptions) -> String {
 
 /// The GPUs with the owners of their memory, and this host.
 fn device_table(look: &MemoryScan, options: TextOptions) -> TextTable {
-    let mut table = TextTable::new(&[
+    let mut table = TextTable::new([
         ("GPU", Align::Right, ColumnFit::Drop(0)),
         ("NAME / CONTAINER", Align::Left, ColumnFit::Cut),
         ("USED", Align::Right, ColumnFit::Whole),
@@ -135,7 +135,7 @@ fn host_row(host: &HostState, options: TextOptions) -> Vec<StyledCell> {
 }
 
 fn container_table(containers: &[&ContainerScan], options: TextOptions) -> TextTable {
-    let mut table = TextTable::new(&[
+    let mut table = TextTable::new([
         ("CONTAINER", Align::Left, ColumnFit::Cut),
         ("ENGINE", Align::Left, ColumnFit::Cut),
         ("HOST MEM", Align::Right, ColumnFit::Whole),

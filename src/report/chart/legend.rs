@@ -43,7 +43,7 @@ pub fn draw_legend(pen: &mut SvgWriter, entries: &[(Sign, String)], top: f64) ->
             pen.draw_words(at, SIZE, Anchor::Start, Ink::Muted, &words);
             break;
         }
-        draw_entry(pen, *sign, &words, label, at);
+        draw_entry(pen, *sign, label, at);
         at.0 += wide + 20.0;
     }
     match entries {
@@ -53,7 +53,7 @@ pub fn draw_legend(pen: &mut SvgWriter, entries: &[(Sign, String)], top: f64) ->
 }
 
 /// Draws one entry of a legend: its sign, and right of it the text. `at`: left end of the base line.
-pub fn draw_entry(pen: &mut SvgWriter, sign: Sign, shown: &str, whole: &str, at: (f64, f64)) {
+pub fn draw_entry(pen: &mut SvgWriter, sign: Sign, label: &str, at: (f64, f64)) {
     let (x, middle) = (at.0, at.1 - 4.0);
     let square = ((x + 3.0, middle - 6.0), (13.0, 12.0));
     match sign {
@@ -85,9 +85,8 @@ pub fn draw_entry(pen: &mut SvgWriter, sign: Sign, shown: &str, whole: &str, at:
             pen.draw_rect(square.0, square.1, &fill);
         }
     }
-    let ink = pen.paint_for(Ink::Text);
-    let beside = (at.0 + 24.0, at.1);
-    pen.draw_text(beside, SIZE, Anchor::Start, &ink, shown, whole);
+    let (beside, room) = ((at.0 + 24.0, at.1), (SIZE, LONGEST));
+    pen.draw_fitted(beside, room, Anchor::Start, Ink::Text, label);
 }
 
 /// How the line of a series is broken, as an attribute: whole until colours begin again.

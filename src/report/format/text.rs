@@ -319,11 +319,11 @@ impl PageWriter {
             } else {
                 (Align::Right, ColumnFit::Whole)
             };
-            let head = (words::one_line(&column.title).into(), align, fit);
-            let bar = bar_after(*n).then(|| ("".into(), Align::Left, ColumnFit::Whole));
+            let head = (words::one_line(&column.title), align, fit);
+            let bar = bar_after(*n).then(|| (String::new(), Align::Left, ColumnFit::Whole));
             std::iter::once(head).chain(bar)
         });
-        let mut table = TextTable::with_heads(columns);
+        let mut table = TextTable::new(columns);
         for (row, texts) in grid.rows.iter().zip(texts) {
             let cells = shown.iter().flat_map(|n| {
                 let text = texts.get(*n).cloned().unwrap_or_default();
