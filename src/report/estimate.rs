@@ -18,7 +18,7 @@ use crate::breakdown::Component as Part;
 use crate::engine::facts::Severity;
 use crate::estimate::non_torch::CONTEXT_GIB;
 use crate::estimate::question::{self, Choice, Entry, Reading, Remedy, Risk, Solution};
-use crate::estimate::{Component, Model, Term, Unknown};
+use crate::estimate::{Component, Gpu, Model, Term, Unknown};
 use crate::profile::MemoryGauge;
 use crate::profile::stats::saturating_sum;
 use crate::units::{Bytes, to_gib};
@@ -70,7 +70,7 @@ pub struct EstimatePage {
     /// Sentences.
     pub warnings: Vec<String>,
     /// The GPU.
-    pub gpu: Option<GpuFigures>,
+    pub gpu: Option<Gpu>,
     /// What makes it fit, each estimated with its new value.
     pub actions: Vec<Action>,
     /// The answer of `--solve`, a sentence.
@@ -108,17 +108,6 @@ pub struct EngineSetting {
     pub value: String,
     /// Whether it is the engine's default.
     pub default: bool,
-}
-
-/// A GPU that is planned with.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GpuFigures {
-    /// Its name.
-    pub name: String,
-    /// Its memory, bytes.
-    pub total_bytes: u64,
-    /// What others hold of it, bytes.
-    pub in_use_bytes: u64,
 }
 
 /// The pool for keys and values.
@@ -258,14 +247,14 @@ pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
         let further = asked.saturating_sub(*cache);
         *cache += further;
         parts.retain(|_, bytes| *bytes > 0);
-        let others = (page.shared.as_ref()).map_or(gpu.in_use_bytes, |s| s.beside_main_bytes);
+        let others = (page.shared.as_ref()).map_or(gpu.in_use, |s| s.beside_main_bytes);
         if others > 0 {
             parts.insert(Part::Baseline, others);
         }
         MemoryGauge {
             label: gpu.name.clone(),
             used_bytes: saturating_sum([used, further, page.outside_bytes, others]),
-            total_bytes: gpu.total_bytes,
+            total_bytes: gpu.total,
             parts,
         }
     });
