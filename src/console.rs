@@ -22,8 +22,8 @@ use crate::report::page::TextOptions;
 use crate::sync::lock_data;
 use anstyle::{AnsiColor, Style};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use look::TerminalStyle;
-use stage::{RunningStage, StageEnd};
+use look::{ResultMark, TerminalStyle};
+use stage::RunningStage;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -216,7 +216,7 @@ impl Console {
     /// is shown as failed.
     pub fn print_error(&self, error: &anyhow::Error) -> ExitCode {
         self.end_board();
-        self.end_stage(StageEnd::Failed);
+        self.end_stage(ResultMark::Failed);
         let (code, hints) = exit_verdict(error);
         let style = AnsiColor::Red.on_default().bold();
         self.labelled("error", style, &chain(error));
@@ -233,14 +233,14 @@ impl Console {
     /// Ends the running stage as done.
     pub fn finish_drawing(&self) {
         self.end_board();
-        if self.end_stage(StageEnd::Done) && self.0.drawing.is_none() {
+        if self.end_stage(ResultMark::Done) && self.0.drawing.is_none() {
             self.print_plain("done");
         }
     }
 
     /// Ends the running stage as done; what follows is printed below its line.
     pub fn finish_stage(&self) {
-        self.end_stage(StageEnd::Done);
+        self.end_stage(ResultMark::Done);
     }
 
     /// Writes data to stdout. A reader that went away (`
@@ -373,7 +373,7 @@ impl Console {
         match progress {
             Progress::Stage(stage) => self.begin_stage(stage),
             Progress::StageFailed => {
-                self.end_stage(StageEnd::Failed);
+                self.end_stage(ResultMark::Failed);
             }
             Progress::Step { done, of } => self.set_step(done, of),
             Progress::Memory(bytes) => self.set_memory(bytes),

@@ -20,13 +20,6 @@ pub(super) struct RunningStage {
 /// A stage that was shorter than this, in seconds, had nothing to do: `0.0 s`.
 const NOTHING_DONE: f64 = 0.05;
 
-/// How a stage ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StageEnd {
-    Done,
-    Failed,
-}
-
 impl Console {
     pub(super) fn begin_stage(&self, stage: Stage) {
         if self.0.quiet
@@ -36,7 +29,7 @@ impl Console {
         {
             return;
         }
-        self.end_stage(StageEnd::Done);
+        self.end_stage(ResultMark::Done);
         let bar = self.0.drawing.as_ref().map(|drawing| {
             let bar = drawing.bars.add(ProgressBar::new_spinner());
             bar.set_prefix(stage.label());
@@ -56,27 +49,24 @@ impl Console {
     }
 
     /// Ends the running stage; false when there was none.
-    pub(super) fn end_stage(&self, ended: StageEnd) -> bool {
+    pub(super) fn end_stage(&self, ended: ResultMark) -> bool {
         let Some(running) = lock_data(&self.0.running).take() else {
             return false;
         };
         let label = running.stage.label();
         let (Some(bar), Some(drawing)) = (running.bar, &self.0.drawing) else {
             // The next stage's line marks the end of this one.
-            if ended == StageEnd::Failed {
+            if ended == ResultMark::Failed {
                 self.print_plain(&format!("{label}: failed"));
             }
             return true;
         };
         drawing.erase(&bar);
         let seconds = running.since.elapsed().as_secs_f64();
-        if ended == StageEnd::Done && seconds < NOTHING_DONE {
+        if ended == ResultMark::Done && seconds < NOTHING_DONE {
             return true;
         }
-        let mark = self.0.look.mark_sign(match ended {
-            StageEnd::Done => ResultMark::Done,
-            StageEnd::Failed => ResultMark::Failed,
-        });
+        let mark = self.0.look.mark_sign(ended);
         let detail = format!("{}  {}", format_duration(seconds), peak_text(running.peak));
         let detail = self.0.look.dim_text(detail.trim_end());
         self.print_line(&format!("{mark} {label:<18}  {detail}"));

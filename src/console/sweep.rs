@@ -8,7 +8,6 @@ mod picture;
 
 use super::Console;
 use super::look::ResultMark;
-use super::stage::StageEnd;
 use crate::matrix::RowStatus;
 use crate::progress::{Progress, Sink};
 use crate::report::layout::{clean_text, text_width, wrap_within};
@@ -88,7 +87,7 @@ impl Console {
     pub fn show_board(&self, words: BoardWords, cells: u64, already_done: u64) -> SweepBoard {
         let console = self;
         console.end_board();
-        console.end_stage(StageEnd::Done);
+        console.end_stage(ResultMark::Done);
         let counts = Arc::new(Mutex::new(BoardCounts {
             done: already_done.min(cells),
             of: cells,

@@ -86,10 +86,7 @@ impl NamedProcess {
         self.name.clone_from(&found.name);
         self.id = named_id(&found);
         let alive = found.state.pid.is_some();
-        let action = match alive {
-            true => "start",
-            false => "die",
-        };
+        let action = if alive { "start" } else { "die" };
         let notice = ContainerNotice {
             id: self.id.clone(),
             name: found.name,
