@@ -22,8 +22,8 @@ use crate::report::page::TextOptions;
 use crate::sync::lock_data;
 use anstyle::{AnsiColor, Style};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use look::TerminalStyle;
-use stage::{RunningStage, StageEnd};
+use look::{ResultMark, TerminalStyle};
+use stage::RunningStage;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -190,53 +190,57 @@ impl Console {
     /// Where a run reports its progress.
     pub fn sink(&self) -> Sink {
         let console = self.clone();
-        Arc::new(move |progress| console.0.take_progress(progress))
+        Arc::new(move |progress| console.take_progress(progress))
     }
 
     /// Something worth a line.
     pub fn print_note(&self, text: &str) {
-        self.0.print_note(text);
+        if !self.0.quiet {
+            self.print_text(text);
+        }
     }
 
     /// Something that may spoil what comes out.
     pub fn print_warning(&self, text: &str) {
-        self.0.warning(text);
+        self.labelled("warning", AnsiColor::Yellow.on_default().bold(), text);
     }
 
-    /// A line printed by another plimsoll: it has its own label, and its verbosity was set there.
-    pub fn print_relayed(&self, line: &str) {
-        self.0.print_text(line);
+    /// A line printed by another plimsoll: it has its own label, and its verbosity was set there. It is wrapped at words
+    /// where it is wider than the terminal.
+    pub fn print_text(&self, text: &str) {
+        let text = clean_text(text, self.0.look.unicode);
+        self.print_line(&wrap_line(&text, (self.0.width)()).join("\n"));
     }
 
     /// Prints an error once, with its causes and hints, and returns its exit code. A running stage
     /// is shown as failed.
     pub fn print_error(&self, error: &anyhow::Error) -> ExitCode {
-        self.0.end_board();
-        self.0.end_stage(StageEnd::Failed);
+        self.end_board();
+        self.end_stage(ResultMark::Failed);
         let (code, hints) = exit_verdict(error);
         let style = AnsiColor::Red.on_default().bold();
-        self.0.labelled("error", style, &chain(error));
+        self.labelled("error", style, &chain(error));
         if !hints.is_empty() {
-            self.0.print_line("");
+            self.print_line("");
         }
         for hint in hints {
             let style = AnsiColor::Cyan.on_default().bold();
-            self.0.labelled("hint", style, &hint);
+            self.labelled("hint", style, &hint);
         }
         code
     }
 
     /// Ends the running stage as done.
     pub fn finish_drawing(&self) {
-        self.0.end_board();
-        if self.0.end_stage(StageEnd::Done) && self.0.drawing.is_none() {
-            self.0.print_plain("done");
+        self.end_board();
+        if self.end_stage(ResultMark::Done) && self.0.drawing.is_none() {
+            self.print_plain("done");
         }
     }
 
     /// Ends the running stage as done; what follows is printed below its line.
     pub fn finish_stage(&self) {
-        self.0.end_stage(StageEnd::Done);
+        self.end_stage(ResultMark::Done);
     }
 
     /// Writes data to stdout. A reader that went away (`
@@ -364,54 +368,38 @@ fn chain(error: &anyhow::Error) -> String {
     text
 }
 
-impl Inner {
+impl Console {
     fn take_progress(&self, progress: Progress) {
         match progress {
             Progress::Stage(stage) => self.begin_stage(stage),
             Progress::StageFailed => {
-                self.end_stage(StageEnd::Failed);
+                self.end_stage(ResultMark::Failed);
             }
             Progress::Step { done, of } => self.set_step(done, of),
             Progress::Memory(bytes) => self.set_memory(bytes),
             Progress::Note(text) => self.print_note(&text),
-            Progress::Warning(text) => self.warning(&text),
+            Progress::Warning(text) => self.print_warning(&text),
         }
-    }
-
-    fn print_note(&self, text: &str) {
-        if !self.quiet {
-            self.print_text(text);
-        }
-    }
-
-    fn warning(&self, text: &str) {
-        self.labelled("warning", AnsiColor::Yellow.on_default().bold(), text);
     }
 
     fn labelled(&self, label: &str, style: Style, text: &str) {
         let label = format!("{label}:");
-        let text = clean_text(&format!("{label} {text}"), self.look.unicode);
-        let mut lines = wrap_line(&text, (self.width)());
+        let text = clean_text(&format!("{label} {text}"), self.0.look.unicode);
+        let mut lines = wrap_line(&text, (self.0.width)());
         if let Some(rest) = lines.first().and_then(|line| line.strip_prefix(&label)) {
-            lines[0] = format!("{}{rest}", self.look.paint_text(style, &label));
+            lines[0] = format!("{}{rest}", self.0.look.paint_text(style, &label));
         }
         self.print_line(&lines.join("\n"));
-    }
-
-    /// Text to stderr, wrapped at words where it is wider than the terminal.
-    fn print_text(&self, text: &str) {
-        let text = clean_text(text, self.look.unicode);
-        self.print_line(&wrap_line(&text, (self.width)()).join("\n"));
     }
 
     /// Whole lines to stderr, above whatever is drawn. A failure to write cannot be reported.
     fn print_line(&self, line: &str) {
         let write = || {
-            let mut out = lock_data(&self.out);
+            let mut out = lock_data(&self.0.out);
             let _ = out.write_all(format!("{}\n", redact_distinct(line)).as_bytes());
             let _ = out.flush();
         };
-        match &self.drawing {
+        match &self.0.drawing {
             Some(drawing) => drawing.bars.suspend(write),
             None => write(),
         }
@@ -419,7 +407,7 @@ impl Inner {
 
     /// Something that happened off a terminal: when, since the console began, and what.
     fn print_plain(&self, text: &str) {
-        let at = self.began.elapsed().as_secs_f64();
+        let at = self.0.began.elapsed().as_secs_f64();
         self.print_text(&format!("[{at:>7.1} s] {text}"));
     }
 }

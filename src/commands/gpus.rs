@@ -146,7 +146,7 @@ fn render_text(gpus: &Gpus, options: TextOptions) -> String {
     }
     page.write_line("");
     page.write_styled(title, "GPU catalogue (vendor specs):");
-    let mut table = TextTable::new(&[
+    let mut table = TextTable::new([
         ("", Align::Left, ColumnFit::Whole),
         ("", Align::Left, ColumnFit::Wrap),
         ("", Align::Right, ColumnFit::Whole),

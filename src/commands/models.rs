@@ -103,7 +103,7 @@ fn render_text(lines: &[ModelLine], options: TextOptions) -> String {
     if lines.is_empty() {
         return "no model that ships has all of these words\n".to_owned();
     }
-    let mut table = TextTable::new(&[
+    let mut table = TextTable::new([
         ("name", Align::Left, ColumnFit::Wrap),
         ("kind", Align::Left, ColumnFit::Drop(3)),
         ("parameters", Align::Right, ColumnFit::Whole),

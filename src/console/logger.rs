@@ -51,7 +51,7 @@ impl Log for Logger {
             Level::Debug | Level::Trace => ("debug", Style::new().dimmed()),
         };
         let text = format!("{} ({})", record.args(), record.target());
-        self.console.0.labelled(label, style, &text);
+        self.console.labelled(label, style, &text);
     }
 
     fn flush(&self) {}

@@ -1,6 +1,6 @@
 //! A question to the person at the terminal.
 
-use super::{Console, Inner};
+use super::Console;
 use std::io::{self, BufRead, IsTerminal as _, Write as _};
 
 impl Console {
@@ -12,8 +12,8 @@ impl Console {
     /// Shows a page, also when quiet, and asks. Only `y` and `yes` mean yes; the end of input is a
     /// no. Dropping it gives the question up.
     pub async fn ask_user(&self, page: &str, question: &str) -> bool {
-        page.lines().for_each(|line| self.0.print_line(line));
-        self.0.prompt(question);
+        page.lines().for_each(|line| self.print_line(line));
+        self.prompt(question);
         let (answer, answered) = tokio::sync::oneshot::channel();
         // A thread of its own, because nothing can end a read: the runtime would wait for its own.
         std::thread::spawn(move || {
@@ -22,12 +22,10 @@ impl Console {
         });
         answered.await.unwrap_or(false)
     }
-}
 
-impl Inner {
     /// The question on a line that the answer ends.
     fn prompt(&self, question: &str) {
-        let mut out = crate::sync::lock_data(&self.out);
+        let mut out = crate::sync::lock_data(&self.0.out);
         // A failure to write cannot be reported; the answer is then no.
         let _ = out.write_all(format!("{question} [y/N] ").as_bytes());
         let _ = out.flush();

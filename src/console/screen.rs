@@ -3,7 +3,7 @@
 use super::Console;
 use super::terminal;
 use crate::error::Failure;
-use crate::live::screen::{ScreenKey, TopScreen};
+use crate::live::screen::TopScreen;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use std::io::{self, IsTerminal};
@@ -17,7 +17,7 @@ const KEY_WAIT: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScreenEvent {
     /// A key was pressed.
-    Key(ScreenKey),
+    Key(KeyCode),
     /// Ctrl-C was pressed: on an open screen it is a key, and no signal.
     Interrupt,
     /// The terminal has another size.
@@ -92,15 +92,9 @@ fn understand(event: &Event) -> Option<ScreenEvent> {
         Event::Key(key) if key.kind == KeyEventKind::Press => key,
         _ => return None,
     };
-    let control = key.modifiers.contains(KeyModifiers::CONTROL);
-    Some(ScreenEvent::Key(match key.code {
-        KeyCode::Char('c') if control => return Some(ScreenEvent::Interrupt),
-        KeyCode::Char(c) if !control => ScreenKey::Char(c),
-        KeyCode::Up => ScreenKey::Up,
-        KeyCode::Down => ScreenKey::Down,
-        KeyCode::Enter => ScreenKey::Enter,
-        KeyCode::Esc => ScreenKey::Escape,
-        KeyCode::Backspace => ScreenKey::Backspace,
-        _ => return None,
-    }))
+    match (key.code, key.modifiers.contains(KeyModifiers::CONTROL)) {
+        (KeyCode::Char('c'), true) => Some(ScreenEvent::Interrupt),
+        (KeyCode::Char(_), true) => None,
+        (code, _) => Some(ScreenEvent::Key(code)),
+    }
 }

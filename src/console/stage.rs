@@ -1,6 +1,6 @@
 //! The stage of a single run: drawn while it runs, one line when it ended.
 
-use super::Inner;
+use super::Console;
 use super::look::ResultMark;
 use crate::progress::Stage;
 use crate::report::layout::format_duration;
@@ -20,24 +20,17 @@ pub(super) struct RunningStage {
 /// A stage that was shorter than this, in seconds, had nothing to do: `0.0 s`.
 const NOTHING_DONE: f64 = 0.05;
 
-/// How a stage ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StageEnd {
-    Done,
-    Failed,
-}
-
-impl Inner {
+impl Console {
     pub(super) fn begin_stage(&self, stage: Stage) {
-        if self.quiet
-            || lock_data(&self.running)
+        if self.0.quiet
+            || lock_data(&self.0.running)
                 .as_ref()
                 .is_some_and(|r| r.stage == stage)
         {
             return;
         }
-        self.end_stage(StageEnd::Done);
-        let bar = self.drawing.as_ref().map(|drawing| {
+        self.end_stage(ResultMark::Done);
+        let bar = self.0.drawing.as_ref().map(|drawing| {
             let bar = drawing.bars.add(ProgressBar::new_spinner());
             bar.set_prefix(stage.label());
             drawing.start_bar(&bar, self.spinner());
@@ -47,7 +40,7 @@ impl Inner {
             // Printed at its start: the last line of a run that hangs names its stage.
             self.print_plain(&stage.label());
         }
-        *lock_data(&self.running) = Some(RunningStage {
+        *lock_data(&self.0.running) = Some(RunningStage {
             stage,
             since: Instant::now(),
             bar,
@@ -56,35 +49,32 @@ impl Inner {
     }
 
     /// Ends the running stage; false when there was none.
-    pub(super) fn end_stage(&self, ended: StageEnd) -> bool {
-        let Some(running) = lock_data(&self.running).take() else {
+    pub(super) fn end_stage(&self, ended: ResultMark) -> bool {
+        let Some(running) = lock_data(&self.0.running).take() else {
             return false;
         };
         let label = running.stage.label();
-        let (Some(bar), Some(drawing)) = (running.bar, &self.drawing) else {
+        let (Some(bar), Some(drawing)) = (running.bar, &self.0.drawing) else {
             // The next stage's line marks the end of this one.
-            if ended == StageEnd::Failed {
+            if ended == ResultMark::Failed {
                 self.print_plain(&format!("{label}: failed"));
             }
             return true;
         };
         drawing.erase(&bar);
         let seconds = running.since.elapsed().as_secs_f64();
-        if ended == StageEnd::Done && seconds < NOTHING_DONE {
+        if ended == ResultMark::Done && seconds < NOTHING_DONE {
             return true;
         }
-        let mark = self.look.mark_sign(match ended {
-            StageEnd::Done => ResultMark::Done,
-            StageEnd::Failed => ResultMark::Failed,
-        });
+        let mark = self.0.look.mark_sign(ended);
         let detail = format!("{}  {}", format_duration(seconds), peak_text(running.peak));
-        let detail = self.look.dim_text(detail.trim_end());
+        let detail = self.0.look.dim_text(detail.trim_end());
         self.print_line(&format!("{mark} {label:<18}  {detail}"));
         true
     }
 
     pub(super) fn set_step(&self, done: u64, of: u64) {
-        let mut running = lock_data(&self.running);
+        let mut running = lock_data(&self.0.running);
         if let Some(RunningStage {
             bar: Some(bar),
             peak,
@@ -103,7 +93,7 @@ impl Inner {
     }
 
     pub(super) fn set_memory(&self, bytes: u64) {
-        let mut running = lock_data(&self.running);
+        let mut running = lock_data(&self.0.running);
         let during_load = |running: &&mut RunningStage| {
             !matches!(
                 running.stage,
@@ -124,13 +114,13 @@ impl Inner {
 
     fn bar(&self) -> ProgressStyle {
         self.style_from_template("{spinner} {prefix:18}  {elapsed}  {bar:24}  {pos}/{len}  {msg}")
-            .progress_chars(self.look.bar_characters())
+            .progress_chars(self.0.look.bar_characters())
     }
 
     pub(super) fn style_from_template(&self, template: &str) -> ProgressStyle {
         ProgressStyle::with_template(template)
             .unwrap_or_else(|_| ProgressStyle::default_spinner())
-            .tick_chars(self.look.spinner_ticks())
+            .tick_chars(self.0.look.spinner_ticks())
     }
 }
 

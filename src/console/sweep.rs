@@ -6,9 +6,8 @@
 
 mod picture;
 
+use super::Console;
 use super::look::ResultMark;
-use super::stage::StageEnd;
-use super::{Console, Inner};
 use crate::matrix::RowStatus;
 use crate::progress::{Progress, Sink};
 use crate::report::layout::{clean_text, text_width, wrap_within};
@@ -48,7 +47,7 @@ pub struct BoardLine {
 }
 
 pub(super) struct Board {
-    console: Arc<Inner>,
+    console: Console,
     counts: Arc<Mutex<BoardCounts>>,
     drawn: Mutex<DrawnBars>,
 }
@@ -65,7 +64,7 @@ struct DrawnBars {
 
 /// State of a lane, and the messages it has printed.
 struct LaneMessages {
-    console: Arc<Inner>,
+    console: Console,
     now: Arc<Mutex<LaneState>>,
     /// Notes and warnings that came, and how often. Each cell of a group may bring the same.
     lines: Mutex<BTreeMap<(MessageKind, String), u64>>,
@@ -86,18 +85,18 @@ impl Console {
 
     /// The same in other words.
     pub fn show_board(&self, words: BoardWords, cells: u64, already_done: u64) -> SweepBoard {
-        let console = &self.0;
+        let console = self;
         console.end_board();
-        console.end_stage(StageEnd::Done);
+        console.end_stage(ResultMark::Done);
         let counts = Arc::new(Mutex::new(BoardCounts {
             done: already_done.min(cells),
             of: cells,
             words,
             ..BoardCounts::default()
         }));
-        let overall = console.drawing.as_ref().map(|drawing| {
+        let overall = console.0.drawing.as_ref().map(|drawing| {
             let bar = drawing.bars.add(ProgressBar::new_spinner());
-            let (counts, look, size) = (counts.clone(), console.look, drawing.size);
+            let (counts, look, size) = (counts.clone(), console.0.look, drawing.size);
             let picture = move || overall_line(&lock_data(&counts).clone(), size().1, look);
             drawing.start_bar(&bar, style(console, "{line}", picture));
             bar
@@ -110,7 +109,7 @@ impl Console {
                 ..DrawnBars::default()
             }),
         });
-        *lock_data(&console.board) = Arc::downgrade(&board);
+        *lock_data(&console.0.board) = Arc::downgrade(&board);
         let before = match already_done {
             0 => String::new(),
             n => format!(", {n} of them done before"),
@@ -126,7 +125,7 @@ impl SweepBoard {
         let board = &self.0;
         let console = &board.console;
         let now = Arc::new(Mutex::new(LaneState {
-            label: clean_text(label, console.look.unicode),
+            label: clean_text(label, console.0.look.unicode),
             cell: String::new(),
             stage: None,
             since: Instant::now(),
@@ -183,7 +182,7 @@ impl BoardLine {
 
     /// Which cell runs from now on.
     pub fn begin_cell(&self, words: &str) {
-        let words = clean_text(words, self.board.console.look.unicode);
+        let words = clean_text(words, self.board.console.0.look.unicode);
         {
             let mut now = lock_data(&self.messages.now);
             now.cell.clone_from(&words);
@@ -197,7 +196,7 @@ impl BoardLine {
 impl Drop for BoardLine {
     fn drop(&mut self) {
         let bar = lock_data(&self.board.drawn).lanes.remove(&self.number);
-        if let (Some(bar), Some(drawing)) = (bar, &self.board.console.drawing) {
+        if let (Some(bar), Some(drawing)) = (bar, &self.board.console.0.drawing) {
             drawing.erase(&bar);
         }
         self.messages.sum_up();
@@ -213,11 +212,11 @@ impl Board {
         let mut drawn = lock_data(&self.drawn);
         let number = drawn.next;
         drawn.next += 1;
-        if let (Some(drawing), Some(overall)) = (&self.console.drawing, &drawn.overall) {
+        if let (Some(drawing), Some(overall)) = (&self.console.0.drawing, &drawn.overall) {
             if drawn.lanes.len() + 2 < (drawing.size)().0 {
                 let bar = ProgressBar::new_spinner();
                 let bar = drawing.bars.insert_before(overall, bar);
-                let (now, look, size) = (now.clone(), self.console.look, drawing.size);
+                let (now, look, size) = (now.clone(), self.console.0.look, drawing.size);
                 // The spinner takes two.
                 let room = move || size().1.saturating_sub(2);
                 let picture = move || lane_line(&lock_data(&now).clone(), room(), look);
@@ -230,18 +229,18 @@ impl Board {
 
     /// A line off a terminal.
     fn print_plain(&self, text: impl FnOnce() -> String) {
-        if !self.console.quiet && self.console.drawing.is_none() {
+        if !self.console.0.quiet && self.console.0.drawing.is_none() {
             self.console.print_plain(&text());
         }
     }
 
     fn cell_line(&self, row: &CellLine, counts: &BoardCounts) {
-        let look = self.console.look;
+        let look = self.console.0.look;
         let label = clean_text(&row.label, look.unicode);
         let detail = clean_text(&row.detail, look.unicode);
         let of = row.of.to_string();
         let count = format!("{:>1$}/{of}", row.done, of.len());
-        let Some(drawing) = &self.console.drawing else {
+        let Some(drawing) = &self.console.0.drawing else {
             self.print_plain(|| {
                 let eta = counts
                     .eta_text()
@@ -282,12 +281,12 @@ impl Board {
             }
             (std::mem::take(&mut drawn.lanes), drawn.overall.take())
         };
-        if let Some(drawing) = &self.console.drawing {
+        if let Some(drawing) = &self.console.0.drawing {
             for bar in lanes.values().chain(&overall) {
                 drawing.erase(bar);
             }
         }
-        if self.console.quiet {
+        if self.console.0.quiet {
             return;
         }
         let counts = lock_data(&self.counts).clone();
@@ -299,7 +298,7 @@ impl Board {
             counts.words.parts,
             counts.fault_text(", ")
         );
-        if self.console.drawing.is_none() {
+        if self.console.0.drawing.is_none() {
             self.console.print_plain(&text);
         } else {
             let mark = match counts.failed {
@@ -308,7 +307,7 @@ impl Board {
                 _ => ResultMark::Failed,
             };
             self.console
-                .print_line(&format!("{} {text}", self.console.look.mark_sign(mark)));
+                .print_line(&format!("{} {text}", self.console.0.look.mark_sign(mark)));
         }
     }
 }
@@ -319,11 +318,11 @@ impl Drop for Board {
     }
 }
 
-impl Inner {
+impl Console {
     /// Ends the sweep that is shown, if one is.
     pub(super) fn end_board(&self) {
         // The lock is gone before the board ends: to end is to talk.
-        let board = lock_data(&self.board).upgrade();
+        let board = lock_data(&self.0.board).upgrade();
         if let Some(board) = board {
             board.end_drawing();
         }
@@ -371,7 +370,7 @@ impl LaneMessages {
         match kind {
             _ if times > 1 => {}
             MessageKind::Note => self.console.print_note(&line),
-            MessageKind::Warning => self.console.warning(&line),
+            MessageKind::Warning => self.console.print_warning(&line),
         }
     }
 
@@ -384,7 +383,7 @@ impl LaneMessages {
                     n => format!("{n} times more"),
                 };
                 let line = format!("{}: came {again}: {text}", self.shown_label());
-                self.console.warning(&line);
+                self.console.print_warning(&line);
             }
         }
     }
@@ -392,8 +391,12 @@ impl LaneMessages {
     /// The lane's name, cut so that a message has room beside it on a terminal.
     fn shown_label(&self) -> String {
         let label = lock_data(&self.now).label.clone();
-        match &self.console.drawing {
-            Some(drawing) => self.console.look.cut_middle(&label, (drawing.size)().1 / 2),
+        match &self.console.0.drawing {
+            Some(drawing) => self
+                .console
+                .0
+                .look
+                .cut_middle(&label, (drawing.size)().1 / 2),
             None => label,
         }
     }
@@ -401,7 +404,7 @@ impl LaneMessages {
 
 /// A style that draws what `picture` gives at that moment.
 fn style(
-    console: &Inner,
+    console: &Console,
     template: &str,
     picture: impl Fn() -> String + Clone + Send + Sync + 'static,
 ) -> ProgressStyle {

@@ -9,7 +9,7 @@ use super::{
     unmodelled::Unmodelled,
 };
 use crate::engine::EngineId;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// How a model is to be served. What is `None` takes the engine's default for its version.
@@ -206,13 +206,15 @@ pub struct Lora {
 }
 
 /// A GPU to plan for.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gpu {
     /// As it is called in configs/gpus or by the driver.
     pub name: String,
     /// What the driver reports as its memory, bytes: a little less than what is sold.
+    #[serde(rename = "total_bytes")]
     pub total: u64,
     /// Taken by others before the engine starts, bytes.
+    #[serde(rename = "in_use_bytes")]
     pub in_use: u64,
 }
 

@@ -10,6 +10,7 @@ mod watcher;
 pub use watcher::{LifeEvent, MemoryWatcher};
 
 use crate::capture::{BackendFacts, HostSplit, HostState};
+use crate::engine::shown_name;
 use serde::Serialize;
 
 /// Result of one scan; unknown is null.
@@ -135,4 +136,24 @@ impl ContainerScan {
     pub fn headroom_bytes(&self) -> Option<u64> {
         Some(self.host_limit_bytes?.saturating_sub(self.held_bytes()?))
     }
+
+    /// The engine's name, with a star where it is simulated.
+    fn engine_words(&self) -> String {
+        let star = if self.simulated { "*" } else { "" };
+        let engine = self.engine.as_deref();
+        or_unknown(engine, |e| format!("{}{star}", shown_name(e)))
+    }
+
+    /// The share of the KV pool in use.
+    fn kv_percent(&self) -> String {
+        or_unknown(self.kv_usage, |share| format!("{:.0} %", share * 100.0))
+    }
+}
+
+/// Shown for what is unknown.
+const UNKNOWN: &str = "-";
+
+/// A value in words, or that it is unknown.
+fn or_unknown<T>(value: Option<T>, words: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), words)
 }

@@ -1,9 +1,8 @@
 //! A scan as a page: the devices with their owners, then the containers.
 
 use super::ledger::memory_in_use;
-use super::{ContainerScan, GpuLook, MemoryScan};
+use super::{ContainerScan, GpuLook, MemoryScan, UNKNOWN, or_unknown};
 use crate::capture::HostState;
-use crate::engine::shown_name;
 use crate::headroom::Headroom;
 use crate::report::layout::Align;
 use crate::report::page::TextOptions;
@@ -14,8 +13,6 @@ use std::cmp::Reverse;
 
 /// Cells of a bar.
 const BAR: usize = 10;
-/// Shown for an unknown figure.
-const UNKNOWN: &str = "-";
 
 /// The scan as a page.
 pub fn render_text(look: &MemoryScan, options: TextOptions) -> String {
@@ -44,7 +41,7 @@ pub fn render_text(look: &MemoryScan, options: TextOptions) -> String {
 
 /// The GPUs with the owners of their memory, and this host.
 fn device_table(look: &MemoryScan, options: TextOptions) -> TextTable {
-    let mut table = TextTable::new(&[
+    let mut table = TextTable::new([
         ("GPU", Align::Right, ColumnFit::Drop(0)),
         ("NAME / CONTAINER", Align::Left, ColumnFit::Cut),
         ("USED", Align::Right, ColumnFit::Whole),
@@ -69,7 +66,6 @@ fn device_table(look: &MemoryScan, options: TextOptions) -> TextTable {
 
 fn gpu_row(gpu: &GpuLook, options: TextOptions) -> Vec<StyledCell> {
     let [percent, bar] = gauge_cells(gpu.used_bytes, gpu.free_bytes(), gpu.total_bytes, options);
-    let figure = |text: Option<String>| StyledCell::from(text.unwrap_or_else(|| UNKNOWN.into()));
     vec![
         gpu.index.to_string().into(),
         StyledCell::new(&gpu.name, Style::new().bold()),
@@ -77,9 +73,9 @@ fn gpu_row(gpu: &GpuLook, options: TextOptions) -> Vec<StyledCell> {
         bytes_cell(gpu.total_bytes),
         percent,
         bar,
-        figure(gpu.utilization_pct.map(|p| format!("{p} %"))),
-        figure(gpu.power_w.map(|w| format!("{w:.0} W"))),
-        figure(gpu.temperature_c.map(|c| format!("{c} C"))),
+        or_unknown(gpu.utilization_pct, |p| format!("{p} %")).into(),
+        or_unknown(gpu.power_w, |w| format!("{w:.0} W")).into(),
+        or_unknown(gpu.temperature_c, |c| format!("{c} C")).into(),
     ]
 }
 
@@ -121,34 +117,25 @@ fn owner_row(name: &str, bytes: u64, total: Option<u64>) -> Vec<StyledCell> {
         String::new(),
         share,
     ];
-    let empty = std::iter::repeat_n(String::new(), 4);
-    cells
-        .into_iter()
-        .chain(empty)
-        .map(StyledCell::from)
-        .collect()
+    cells.map(StyledCell::from).into()
 }
 
 fn host_row(host: &HostState, options: TextOptions) -> Vec<StyledCell> {
     let used = host.total_bytes.saturating_sub(host.available_bytes);
     let total = Some(host.total_bytes);
     let [percent, bar] = gauge_cells(Some(used), Some(host.available_bytes), total, options);
-    let empty = StyledCell::default;
     vec![
-        empty(),
+        StyledCell::default(),
         StyledCell::new("host memory", Style::new().bold()),
         bytes_cell(Some(used)),
         bytes_cell(total),
         percent,
         bar,
-        empty(),
-        empty(),
-        empty(),
     ]
 }
 
 fn container_table(containers: &[&ContainerScan], options: TextOptions) -> TextTable {
-    let mut table = TextTable::new(&[
+    let mut table = TextTable::new([
         ("CONTAINER", Align::Left, ColumnFit::Cut),
         ("ENGINE", Align::Left, ColumnFit::Cut),
         ("HOST MEM", Align::Right, ColumnFit::Whole),
@@ -170,12 +157,6 @@ fn container_table(containers: &[&ContainerScan], options: TextOptions) -> TextT
 }
 
 fn container_row(c: &ContainerScan, options: TextOptions) -> Vec<StyledCell> {
-    let count = |n: Option<u64>| StyledCell::from(n.map_or(UNKNOWN.into(), |n| n.to_string()));
-    let engine = match (&c.engine, c.simulated) {
-        (Some(engine), true) => format!("{}*", shown_name(engine)),
-        (Some(engine), false) => shown_name(engine).to_owned(),
-        (None, _) => UNKNOWN.into(),
-    };
     let [percent, bar] = match c.host_limit_bytes {
         Some(_) => gauge_cells(
             c.held_bytes(),
@@ -185,12 +166,9 @@ fn container_row(c: &ContainerScan, options: TextOptions) -> Vec<StyledCell> {
         ),
         None => Default::default(),
     };
-    let share = c
-        .kv_usage
-        .map_or(UNKNOWN.into(), |share| format!("{:.0} %", share * 100.0));
     vec![
         (&c.name).into(),
-        engine.into(),
+        c.engine_words().into(),
         bytes_cell(c.host_bytes),
         c.host_limit_bytes
             .map_or_else(StyledCell::default, |b| bytes_cell(Some(b))),
@@ -200,14 +178,14 @@ fn container_row(c: &ContainerScan, options: TextOptions) -> Vec<StyledCell> {
         bytes_cell(c.host.and_then(|h| h.file_bytes)),
         bytes_cell(c.kv_pool_bytes),
         bytes_cell(c.kv_used_bytes),
-        share.into(),
-        count(c.requests_running),
-        count(c.requests_waiting),
+        c.kv_percent().into(),
+        or_unknown(c.requests_running, |n| n.to_string()).into(),
+        or_unknown(c.requests_waiting, |n| n.to_string()).into(),
     ]
 }
 
 fn bytes_cell(bytes: Option<u64>) -> StyledCell {
-    StyledCell::from(bytes.map_or(UNKNOWN.into(), |b| Bytes(b).to_string()))
+    or_unknown(bytes, |b| Bytes(b).to_string()).into()
 }
 
 /// The share in percent and as a bar, in the colour of the headroom.

@@ -2,14 +2,14 @@
 //! detail. Drawn from scans and what `watch` remembers; keys change what is shown.
 
 use super::ledger::{ContainerRecord, HOST_DEVICE, WatchLedger, devices_of, memory_in_use};
-use super::{ContainerScan, GpuLook, MemoryScan};
+use super::{ContainerScan, GpuLook, MemoryScan, UNKNOWN, or_unknown};
 use crate::breakdown::Component;
-use crate::engine::shown_name;
 use crate::headroom::Headroom;
 use crate::profile::stats::saturating_sum;
 use crate::report::chart::palette::component_colour;
 use crate::units::Bytes;
 use ratatui::Frame;
+use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -23,30 +23,21 @@ const MOST_READINGS: usize = 600;
 const HISTORY_CELLS: usize = 16;
 /// Lines of the details, their heading included.
 const DETAIL_LINES: u16 = 9;
-/// Shown for what is unknown.
-const UNKNOWN: &str = "-";
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
-const ENGINE: &str = "ENGINE";
-const HOST_MEMORY: &str = "HOST MEM";
-const KV_USED: &str = "KV %";
-const RUNNING: &str = "RUN";
-const WAITING: &str = "WAIT";
-const HISTORY: &str = "LAST MINUTES";
-/// The columns beside a container's name, with their widths in cells.
-const COLUMNS: [(&str, u16); 9] = [
-    (ENGINE, 10),
-    ("STATE", 7),
-    ("ON GPUS", 10),
-    (HOST_MEMORY, 10),
-    ("HEADROOM", 10),
-    (KV_USED, 4),
-    (RUNNING, 4),
-    (WAITING, 4),
-    (HISTORY, HISTORY_CELLS as u16),
+/// The columns beside a container's name: head, width in cells, and a rank. Those of the highest rank make room for the name
+/// at first, those of none never.
+const COLUMNS: [(&str, u16, u8); 9] = [
+    ("ENGINE", 10, 1),
+    ("STATE", 7, 0),
+    ("ON GPUS", 10, 0),
+    ("HOST MEM", 10, 2),
+    ("HEADROOM", 10, 0),
+    ("KV %", 4, 3),
+    ("RUN", 4, 4),
+    ("WAIT", 4, 5),
+    ("LAST MINUTES", HISTORY_CELLS as u16, 6),
 ];
-/// Those that make room for the name, the first at first.
-const DROPPED: [&str; 6] = [HISTORY, WAITING, RUNNING, KV_USED, HOST_MEMORY, ENGINE];
 /// Cells that a name gets at least, and at most at the cost of columns.
 const NAME_CELLS: (usize, usize) = (13, 36);
 const KEYS: &str = "q quit  ↑↓ select  enter details  s sort  / filter  p pause";
@@ -75,23 +66,6 @@ impl SortOrder {
             SortOrder::Name => ("name", SortOrder::Memory),
         }
     }
-}
-
-/// A key that `top` knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScreenKey {
-    /// A character.
-    Char(char),
-    /// One up.
-    Up,
-    /// One down.
-    Down,
-    /// Enter.
-    Enter,
-    /// Escape.
-    Escape,
-    /// Takes back a character.
-    Backspace,
 }
 
 /// What is shown, and how.
@@ -138,31 +112,31 @@ impl TopScreen {
     }
 
     /// Does what a key asks for. False where it ends the program.
-    pub fn press_key(&mut self, key: ScreenKey) -> bool {
+    pub fn press_key(&mut self, key: KeyCode) -> bool {
         if self.filtering {
             match key {
-                ScreenKey::Char(c) => self.filter.push(c),
-                ScreenKey::Backspace => drop(self.filter.pop()),
-                ScreenKey::Escape => {
+                KeyCode::Char(c) => self.filter.push(c),
+                KeyCode::Backspace => drop(self.filter.pop()),
+                KeyCode::Esc => {
                     self.filter.clear();
                     self.filtering = false;
                 }
-                ScreenKey::Enter => self.filtering = false,
-                ScreenKey::Up | ScreenKey::Down => {}
+                KeyCode::Enter => self.filtering = false,
+                _ => {}
             }
             return true;
         }
         match key {
-            ScreenKey::Char('q') => return false,
-            ScreenKey::Char('s') => self.order = self.order.label_and_next().1,
-            ScreenKey::Char('p') => self.paused = !self.paused,
-            ScreenKey::Char('/') => self.filtering = true,
-            ScreenKey::Char('k') | ScreenKey::Up => self.select(-1),
-            ScreenKey::Char('j') | ScreenKey::Down => self.select(1),
-            ScreenKey::Enter => self.details = !self.details,
-            ScreenKey::Escape if self.details => self.details = false,
-            ScreenKey::Escape => self.filter.clear(),
-            ScreenKey::Char(_) | ScreenKey::Backspace => {}
+            KeyCode::Char('q') => return false,
+            KeyCode::Char('s') => self.order = self.order.label_and_next().1,
+            KeyCode::Char('p') => self.paused = !self.paused,
+            KeyCode::Char('/') => self.filtering = true,
+            KeyCode::Char('k') | KeyCode::Up => self.select(-1),
+            KeyCode::Char('j') | KeyCode::Down => self.select(1),
+            KeyCode::Enter => self.details = !self.details,
+            KeyCode::Esc if self.details => self.details = false,
+            KeyCode::Esc => self.filter.clear(),
+            _ => {}
         }
         true
     }
@@ -399,7 +373,7 @@ impl TopScreen {
         let columns = columns_beside(names.max().unwrap_or(0), area.width);
         let rows = shown.iter().map(|c| self.container_row(c, &columns));
         let beside = columns.iter();
-        let beside = beside.map(|(head, width)| (*head, Constraint::Length(*width)));
+        let beside = beside.map(|n| (COLUMNS[*n].0, Constraint::Length(COLUMNS[*n].1)));
         let (heads, widths): (Vec<_>, Vec<_>) = [("CONTAINER", Constraint::Fill(1))]
             .into_iter()
             .chain(beside)
@@ -412,16 +386,13 @@ impl TopScreen {
         frame.render_stateful_widget(table, area, &mut state);
     }
 
-    fn container_row(&self, container: &ContainerScan, columns: &[(&str, u16)]) -> Row<'static> {
+    fn container_row(&self, container: &ContainerScan, columns: &[usize]) -> Row<'static> {
         let scan = &self.scan;
         let bytes = |count: Option<u64>| or_unknown(count, |b| Bytes(b).to_string());
         let count = |n: Option<u64>| or_unknown(n, |n| n.to_string());
         let devices = devices_of(scan, container);
         let on_gpus = devices.iter().filter(|(d, _)| d != HOST_DEVICE);
         let on_gpus = on_gpus.map(|(_, b)| *b).reduce(|a, b| a + b);
-        let star = if container.simulated { "*" } else { "" };
-        let engine = container.engine.as_ref();
-        let engine = or_unknown(engine, |e| format!("{}{star}", shown_name(e)));
         let state = match (&container.engine, container.serving) {
             (None, _) => UNKNOWN,
             (Some(_), true) => "serving",
@@ -429,28 +400,25 @@ impl TopScreen {
         };
         let free = least_headroom(scan, container);
         let level = free.and_then(|(free, total)| Headroom::of_share(free, total));
-        let kv = or_unknown(container.kv_usage, |share| {
-            format!("{:.0} %", share * 100.0)
-        });
-        let cell = |(head, _): &(&str, u16)| match *head {
-            ENGINE => Cell::from(engine.clone()),
-            "STATE" => Cell::from(state),
-            "ON GPUS" => Cell::from(bytes(on_gpus)),
-            HOST_MEMORY => Cell::from(bytes(container.host_bytes)),
-            "HEADROOM" => {
-                let free = bytes(free.map(|(free, _)| free));
-                Cell::from(Span::styled(free, self.level_style(level)))
-            }
-            KV_USED => Cell::from(kv.clone()),
-            RUNNING => Cell::from(count(container.requests_running)),
-            WAITING => Cell::from(count(container.requests_waiting)),
-            _ => {
-                let readings = self.history.get(&container.id);
-                Cell::from(readings.map_or(String::new(), |r| history_line(r, HISTORY_CELLS)))
-            }
-        };
+        let headroom = bytes(free.map(|(free, _)| free));
+        let readings = self.history.get(&container.id);
+        let cells = [
+            Cell::from(container.engine_words()),
+            Cell::from(state),
+            Cell::from(bytes(on_gpus)),
+            Cell::from(bytes(container.host_bytes)),
+            Cell::from(Span::styled(headroom, self.level_style(level))),
+            Cell::from(container.kv_percent()),
+            Cell::from(count(container.requests_running)),
+            Cell::from(count(container.requests_waiting)),
+            Cell::from(readings.map_or(String::new(), |r| history_line(r, HISTORY_CELLS))),
+        ];
         let name = Cell::from(container.name.clone());
-        Row::new([name].into_iter().chain(columns.iter().map(cell)))
+        Row::new(
+            [name]
+                .into_iter()
+                .chain(columns.iter().map(|n| cells[*n].clone())),
+        )
     }
 
     /// The selected container: its parts, limits, growth and last death, with their sources.
@@ -554,11 +522,6 @@ fn least_headroom(scan: &MemoryScan, container: &ContainerScan) -> Option<(u64, 
         .min_by(|a, b| free_share(*a).total_cmp(&free_share(*b)))
 }
 
-/// A value in words, or that it is unknown.
-fn or_unknown<T>(value: Option<T>, words: impl FnOnce(T) -> String) -> String {
-    value.map_or_else(|| UNKNOWN.to_owned(), words)
-}
-
 fn free_share((free, total): (u64, u64)) -> f64 {
     free as f64 / total.max(1) as f64
 }
@@ -615,17 +578,17 @@ fn history_line(readings: &VecDeque<u64>, cells: usize) -> String {
     peaks.filter_map(|bytes| blocks.get(place(bytes))).collect()
 }
 
-/// The columns that stand beside the names of containers, of which the longest has so many characters.
-fn columns_beside(longest: usize, width: u16) -> Vec<(&'static str, u16)> {
+/// The columns, by their places, that stand beside the names of containers, of which the longest has so many characters.
+fn columns_beside(longest: usize, width: u16) -> Vec<usize> {
     let name = longest.clamp(NAME_CELLS.0, NAME_CELLS.1);
-    let mut columns = COLUMNS.to_vec();
-    for dropped in DROPPED {
+    let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();
+    for dropped in (1..=6).rev() {
         // One cell stands between two columns.
-        let taken = columns.iter().map(|(_, cells)| usize::from(*cells) + 1);
+        let taken = columns.iter().map(|n| usize::from(COLUMNS[*n].1) + 1);
         if taken.sum::<usize>() + name <= usize::from(width) {
             break;
         }
-        columns.retain(|(head, _)| *head != dropped);
+        columns.retain(|n| COLUMNS[*n].2 != dropped);
     }
     columns
 }
@@ -744,14 +707,14 @@ mod tests {
     #[test]
     fn a_small_terminal_has_bars_containers_and_details() {
         let mut screen = screen();
-        screen.press_key(ScreenKey::Down);
-        screen.press_key(ScreenKey::Char('s'));
-        screen.press_key(ScreenKey::Char('s'));
-        screen.press_key(ScreenKey::Char('s'));
+        screen.press_key(KeyCode::Down);
+        screen.press_key(KeyCode::Char('s'));
+        screen.press_key(KeyCode::Char('s'));
+        screen.press_key(KeyCode::Char('s'));
         while screen.selected != Some("a".repeat(16)) {
-            screen.press_key(ScreenKey::Down);
+            screen.press_key(KeyCode::Down);
         }
-        screen.press_key(ScreenKey::Enter);
+        screen.press_key(KeyCode::Enter);
         insta::assert_snapshot!(page(&screen, 80, 24));
     }
 
@@ -771,12 +734,12 @@ mod tests {
         let heads = |longest, width| -> Vec<&str> {
             columns_beside(longest, width)
                 .iter()
-                .map(|(head, _)| *head)
+                .map(|n| COLUMNS[*n].0)
                 .collect()
         };
-        assert_eq!(heads(10, 120).last(), Some(&HISTORY));
-        assert_eq!(heads(10, 80).last(), Some(&WAITING));
-        assert_eq!(heads(20, 80).last(), Some(&KV_USED));
+        assert_eq!(heads(10, 120).last(), Some(&"LAST MINUTES"));
+        assert_eq!(heads(10, 80).last(), Some(&"WAIT"));
+        assert_eq!(heads(20, 80).last(), Some(&"KV %"));
         assert_eq!(heads(36, 60), ["STATE", "ON GPUS", "HEADROOM"]);
     }
 
@@ -785,25 +748,25 @@ mod tests {
         let mut screen = screen();
         let first = |screen: &TopScreen| screen.shown()[0].name.clone();
         assert_eq!(first(&screen), "sglang-b", "by memory");
-        screen.press_key(ScreenKey::Char('s'));
+        screen.press_key(KeyCode::Char('s'));
         assert_eq!(first(&screen), "sglang-b", "GPU 1 has 2 of 80 GiB free");
         for key in "/oll".chars() {
-            screen.press_key(ScreenKey::Char(key));
+            screen.press_key(KeyCode::Char(key));
         }
         assert_eq!(screen.shown().len(), 1);
         assert!(
-            screen.press_key(ScreenKey::Char('q')),
+            screen.press_key(KeyCode::Char('q')),
             "a letter of the filter"
         );
-        screen.press_key(ScreenKey::Backspace);
-        screen.press_key(ScreenKey::Enter);
+        screen.press_key(KeyCode::Backspace);
+        screen.press_key(KeyCode::Enter);
         assert_eq!(first(&screen), "ollama-c");
-        screen.press_key(ScreenKey::Char('p'));
+        screen.press_key(KeyCode::Char('p'));
         screen.take_scan(MemoryScan::default(), WatchLedger::default());
         assert_eq!(first(&screen), "ollama-c");
-        screen.press_key(ScreenKey::Escape);
+        screen.press_key(KeyCode::Esc);
         assert_eq!(screen.shown().len(), 3);
-        assert!(!screen.press_key(ScreenKey::Char('q')));
+        assert!(!screen.press_key(KeyCode::Char('q')));
     }
 
     proptest! {
@@ -811,9 +774,9 @@ mod tests {
         fn any_size_and_any_keys_are_drawn(width in 1_u16..220, height in 1_u16..70, keys in "[skjp/qab]{0,12}") {
             let mut screen = screen();
             for key in keys.chars() {
-                screen.press_key(ScreenKey::Char(key));
+                screen.press_key(KeyCode::Char(key));
             }
-            screen.press_key(ScreenKey::Enter);
+            screen.press_key(KeyCode::Enter);
             page(&screen, width, height);
         }
     }

@@ -95,29 +95,26 @@ fn answer_request(
         let accept = request.headers().get(header::ACCEPT);
         accept.is_some_and(|v| v.to_str().is_ok_and(|v| v.contains(kind)))
     };
-    let (status, kind, body) = match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/metrics") if pages.borrow().prometheus.is_empty() => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "text/plain",
-            "nothing was read yet\n".to_owned(),
-        ),
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let plain = |status, text: &str| (status, "text/plain", text.to_owned());
+    let page = pages.borrow();
+    let (status, kind, body) = match request.uri().path() {
+        _ if !is_read => plain(StatusCode::METHOD_NOT_ALLOWED, ""),
+        "/metrics" if page.prometheus.is_empty() => {
+            plain(StatusCode::SERVICE_UNAVAILABLE, "nothing was read yet\n")
+        }
         // Containers and processes may have arbitrary names.
-        (&Method::GET | &Method::HEAD, "/metrics") if accepts("application/openmetrics-text") => (
+        "/metrics" if accepts("application/openmetrics-text") => (
             StatusCode::OK,
             "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            redact_distinct(&pages.borrow().open_metrics).into_owned(),
+            redact_distinct(&page.open_metrics).into_owned(),
         ),
-        (&Method::GET | &Method::HEAD, "/metrics") => (
+        "/metrics" => (
             StatusCode::OK,
             "text/plain; version=0.0.4; charset=utf-8",
-            redact_distinct(&pages.borrow().prometheus).into_owned(),
+            redact_distinct(&page.prometheus).into_owned(),
         ),
-        (&Method::GET | &Method::HEAD, _) => (
-            StatusCode::NOT_FOUND,
-            "text/plain",
-            "the figures are at /metrics\n".to_owned(),
-        ),
-        _ => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", String::new()),
+        _ => plain(StatusCode::NOT_FOUND, "the figures are at /metrics\n"),
     };
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;

@@ -67,18 +67,6 @@ struct NamedProcess {
 }
 
 impl NamedProcess {
-    fn new(place: ProcessPlace) -> NamedProcess {
-        NamedProcess {
-            place,
-            runtime: None,
-            id: String::new(),
-            name: String::new(),
-            pids: Vec::new(),
-            absent: None,
-            lived: false,
-        }
-    }
-
     /// Finds it, or sees that it has ended. A start is an event where it is not the first one seen.
     async fn look_again(&mut self) -> Option<LifeEvent> {
         let is_new = self.runtime.is_none();
@@ -98,10 +86,7 @@ impl NamedProcess {
         self.name.clone_from(&found.name);
         self.id = named_id(&found);
         let alive = found.state.pid.is_some();
-        let action = match alive {
-            true => "start",
-            false => "die",
-        };
+        let action = if alive { "start" } else { "die" };
         let notice = ContainerNotice {
             id: self.id.clone(),
             name: found.name,
@@ -185,7 +170,15 @@ impl MemoryWatcher {
                 Err(failure) => absent.push(failure.message),
                 Ok(_) => {}
             }
-            self.named.push(NamedProcess::new(place));
+            self.named.push(NamedProcess {
+                place,
+                runtime: None,
+                id: String::new(),
+                name: String::new(),
+                pids: Vec::new(),
+                absent: None,
+                lived: false,
+            });
         }
         Ok(absent)
     }

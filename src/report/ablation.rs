@@ -47,10 +47,8 @@ pub fn ablation_report(ablation: &Ablation) -> Report {
         ablation.container, ablation.b.name, ablation.a.name
     );
     let chapters = vec![Chapter::of_blocks("ablation", "A against B", blocks)];
-    Report {
-        simulated: (ablation.simulated).then(|| "an engine or a GPU here is simulated".into()),
-        ..Report::of_chapters(title, answer_of_ablation(ablation), chapters)
-    }
+    Report::of_chapters(title, answer_of_ablation(ablation), chapters)
+        .mark_simulated(ablation.simulated)
 }
 
 /// How far the peak of B is from that of A, and whether that is more than noise.

@@ -40,21 +40,8 @@ struct CleanEntry {
     why: String,
     advice: Option<String>,
     gpu_bytes: Option<u64>,
-    evidence: Option<CleanEvidence>,
-}
-
-/// The facts that a verdict rests on; a page shows those of containers.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct CleanEvidence {
-    container: Option<CleanContainer>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct CleanContainer {
-    image: String,
-    ours: bool,
+    /// The facts that the verdict rests on; a page shows those of containers.
+    evidence: serde_json::Value,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -69,14 +56,10 @@ struct CleanOutcome {
 }
 
 impl CleanEntry {
-    fn container(&self) -> Option<&CleanContainer> {
-        self.evidence.as_ref()?.container.as_ref()
-    }
-
     /// What is done to it.
     fn act_words(&self) -> &'static str {
         match self.act.as_str() {
-            "stop" if self.container().is_some_and(|c| c.ours) => "stop and remove",
+            "stop" if self.evidence["container"]["ours"] == true => "stop and remove",
             "stop" => "stop",
             "remove" => "remove",
             "end_process" => "end",
@@ -277,7 +260,10 @@ fn entry_table(id: &str, entries: &[&CleanEntry]) -> Option<ContentBlock> {
         table
     };
     let table = table
-        .words("image", "image", |v| v.container().map_or("", |c| &c.image))
+        .words("image", "image", |v| {
+            let image = &v.evidence["container"]["image"];
+            image.as_str().unwrap_or_default()
+        })
         .grid_of_rows(id, "");
     table.map(ContentBlock::Table)
 }

@@ -3,13 +3,15 @@
 use super::chapters::{change, fullest_peaks, pair_blocks, pair_sentence};
 use super::content::{Answer, AnswerState, Chapter, KeyFigure, Report};
 use super::figures::{gib_cell, percent_cell};
-use super::spreadsheet::{figure_cell, write_table};
+use super::json::joined;
+use super::spreadsheet::write_fields;
 use crate::compare::Unit;
-use crate::compare::profiles::{OtherRow, Pair, PairRow, SettingDifference};
+use crate::compare::profiles::Pair;
 use crate::compare::subject::Who;
 use crate::engine::shown_name;
 use crate::profile::MemoryGauge;
 use crate::units::GIB;
+use serde_json::json;
 
 /// The report: what differs in the request, then in the results, and whether a limit is kept.
 pub fn pair_report(pair: &Pair) -> Report {
@@ -92,46 +94,29 @@ pub(super) fn describe_profile(who: &Who) -> String {
 
 /// The table for spreadsheets.
 pub fn pair_csv(pair: &Pair) -> Vec<u8> {
-    let head = [
-        "component",
-        "unit",
-        "profile1",
-        "profile2",
-        "diff",
-        "diff_pct",
-        "profile1_source",
-        "profile2_source",
-    ];
-    let row = |key: &str, unit: &str, figures: [Option<f64>; 4], sources: [&Option<String>; 2]| {
-        let mut row = vec![key.to_owned(), unit.to_owned()];
-        row.extend(figures.map(figure_cell));
-        row.extend(sources.map(|source| figure_cell(source.as_ref())));
-        row
-    };
-    let component = |r: &PairRow| {
-        let figures = [r.profile1_gb, r.profile2_gb, r.diff_gb, r.diff_pct];
-        let sources = [&r.profile1_source, &r.profile2_source];
-        row(&r.component, "GiB", figures, sources)
-    };
-    let other = |r: &OtherRow| {
+    let settings = pair.settings.iter().map(|d| {
+        let component = format!("setting:{}", d.setting);
+        joined([json!(d), json!({"component": component})])
+    });
+    let components = pair.components.iter().map(|r| {
+        let [profile1, profile2, diff] = [r.profile1_gb, r.profile2_gb, r.diff_gb];
+        let figures = json!({"profile1": profile1, "profile2": profile2, "diff": diff});
+        joined([json!(r), json!({"unit": "GiB"}), figures])
+    });
+    let others = pair.others.iter().map(|r| {
         let (unit, scale) = match r.unit {
             Unit::Bytes => ("GiB", GIB),
             Unit::Milliseconds => ("ms", 1.0),
             Unit::PerSecond => ("1/s", 1.0),
             Unit::Count => ("count", 1.0),
         };
-        let [a, b, diff] = [r.profile1, r.profile2, r.diff].map(|v| v.map(|v| v / scale));
-        row(&r.key, unit, [a, b, diff, r.diff_pct], [&None, &None])
-    };
-    let setting = |d: &SettingDifference| {
-        let mut row = vec![format!("setting:{}", d.setting), String::new()];
-        row.extend([&d.profile1, &d.profile2].map(|value| figure_cell(value.as_ref())));
-        row.resize(head.len(), String::new());
-        row
-    };
-    let rows: Vec<Vec<String>> = (pair.settings.iter().map(setting))
-        .chain(pair.components.iter().map(component))
-        .chain(pair.others.iter().map(other))
-        .collect();
-    write_table(&head, &rows)
+        let [profile1, profile2, diff] =
+            [r.profile1, r.profile2, r.diff].map(|v| v.map(|v| v / scale));
+        let figures = json!({"profile1": profile1, "profile2": profile2, "diff": diff});
+        let named = json!({"component": r.key, "unit": unit, "diff_pct": r.diff_pct});
+        joined([named, figures])
+    });
+    let rows = settings.chain(components).chain(others);
+    let columns = "component unit profile1 profile2 diff diff_pct profile1_source profile2_source";
+    write_fields(columns, rows)
 }

@@ -65,6 +65,12 @@ impl Answer {
         self.gauge.iter().chain(&self.host_gauge)
     }
 
+    /// Why the headroom is unknown, in a sentence; `None` where there is a gauge.
+    pub(super) fn unknown_headroom(&self) -> Option<String> {
+        let why = self.no_gauge.as_ref().filter(|_| self.gauge.is_none())?;
+        Some(format!("Headroom unknown: {why}."))
+    }
+
     /// With the gauge of the fullest device that a document names; without one, the reason.
     pub(super) fn with_gauge(mut self, gauge: Option<MemoryGauge>) -> Answer {
         if gauge.is_none() {
@@ -191,6 +197,13 @@ impl Report {
             chapters,
             ..Report::default()
         }
+    }
+
+    /// Says that an engine or a device is simulated, where one is.
+    pub(super) fn mark_simulated(mut self, is_simulated: bool) -> Report {
+        let text = "an engine or a GPU here is simulated";
+        self.simulated = is_simulated.then(|| text.to_owned());
+        self
     }
 
     /// With all details among what answers first questions.

@@ -14,35 +14,34 @@ type MakeReport = fn(&Value) -> serde_json::Result<Report>;
 
 /// The kinds, as the key `document` names them.
 static KINDS: &[(&str, MakeReport)] = &[
-    ("ablation", |d| Ok(ablation::ablation_report(&typed(d)?))),
-    ("calculation", |d| Ok(given::given_report(&typed(d)?))),
+    ("ablation", |d| made_by(d, ablation::ablation_report)),
+    ("calculation", |d| made_by(d, given::given_report)),
     ("calibration", |d| {
-        Ok(calibration::calibration_report(&typed(d)?, &[]))
+        made_by(d, |found| calibration::calibration_report(found, &[]))
     }),
-    ("clean", |d| Ok(cleaning::clean_report(&typed(d)?))),
-    ("comparison", |d| Ok(compare::pair_report(&typed(d)?))),
+    ("clean", |d| made_by(d, cleaning::clean_report)),
+    ("comparison", |d| made_by(d, compare::pair_report)),
     ("correlations", |d| {
-        Ok(chapters::correlations_report(&typed(d)?))
+        made_by(d, chapters::correlations_report)
     }),
-    ("cuda_graphs", |d| Ok(graphs::graphs_report(&typed(d)?))),
-    ("doctor", |d| Ok(doctor::doctor_report(&typed(d)?))),
+    ("cuda_graphs", |d| made_by(d, graphs::graphs_report)),
+    ("doctor", |d| made_by(d, doctor::doctor_report)),
     (estimate::ESTIMATE_DOCUMENT, |d| {
-        Ok(estimate::estimate_report(&typed(d)?, false))
+        made_by(d, |page| estimate::estimate_report(page, false))
     }),
-    ("estimate_table", |d| Ok(estimate::table_report(&typed(d)?))),
+    ("estimate_table", |d| made_by(d, estimate::table_report)),
     ("estimate_versions", |d| {
-        Ok(estimate::versions_report(&typed(d)?))
+        made_by(d, estimate::versions_report)
     }),
-    ("gpu_choices", |d| Ok(estimate::choices_report(&typed(d)?))),
+    ("gpu_choices", |d| made_by(d, estimate::choices_report)),
     (crate::tune::TUNING_DOCUMENT, |d| {
-        Ok(tune::tune_report(&typed(d)?))
+        made_by(d, tune::tune_report)
     }),
-    ("validation", |d| {
-        Ok(validation::validation_report(&typed(d)?))
-    }),
+    ("validation", |d| made_by(d, validation::validation_report)),
     (why::WHY_DOCUMENT, |d| {
-        let why: why::WhyDocument = typed(d)?;
-        Ok(why::report_of_diagnosis(&why.subject, &why.diagnosis))
+        made_by(d, |why: &why::WhyDocument| {
+            why::report_of_diagnosis(&why.subject, &why.diagnosis)
+        })
     }),
 ];
 
@@ -52,7 +51,10 @@ pub fn report_of_kind(kind: &str, document: &Value) -> Option<serde_json::Result
     Some(make(document))
 }
 
-/// The document as the type that the command wrote.
-fn typed<T: DeserializeOwned>(document: &Value) -> serde_json::Result<T> {
-    T::deserialize(document)
+/// The report of the document as the type that the command wrote.
+fn made_by<T: DeserializeOwned>(
+    document: &Value,
+    report: fn(&T) -> Report,
+) -> serde_json::Result<Report> {
+    T::deserialize(document).map(|typed| report(&typed))
 }

@@ -9,7 +9,7 @@ pub use sharing::{SharedGpu, SharedGpus, SharedTenant};
 
 use super::content::{
     Action, Answer, AnswerState, Chapter, ContentBlock, Grid, Report, TableCell, facts_block,
-    note_block, number_column, text_column,
+    note_block,
 };
 use super::figures::{count_cell, estimate_cell};
 use super::layout::{counted_noun, group_items, grouped_count};
@@ -18,7 +18,7 @@ use crate::breakdown::Component as Part;
 use crate::engine::facts::Severity;
 use crate::estimate::non_torch::CONTEXT_GIB;
 use crate::estimate::question::{self, Choice, Entry, Reading, Remedy, Risk, Solution};
-use crate::estimate::{Component, Model, Term, Unknown};
+use crate::estimate::{Component, Gpu, Model, Term, Unknown};
 use crate::profile::MemoryGauge;
 use crate::profile::stats::saturating_sum;
 use crate::units::{Bytes, to_gib};
@@ -70,7 +70,7 @@ pub struct EstimatePage {
     /// Sentences.
     pub warnings: Vec<String>,
     /// The GPU.
-    pub gpu: Option<GpuFigures>,
+    pub gpu: Option<Gpu>,
     /// What makes it fit, each estimated with its new value.
     pub actions: Vec<Action>,
     /// The answer of `--solve`, a sentence.
@@ -108,17 +108,6 @@ pub struct EngineSetting {
     pub value: String,
     /// Whether it is the engine's default.
     pub default: bool,
-}
-
-/// A GPU that is planned with.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GpuFigures {
-    /// Its name.
-    pub name: String,
-    /// Its memory, bytes.
-    pub total_bytes: u64,
-    /// What others hold of it, bytes.
-    pub in_use_bytes: u64,
 }
 
 /// The pool for keys and values.
@@ -258,14 +247,14 @@ pub fn answer_of_estimate(page: &EstimatePage) -> Answer {
         let further = asked.saturating_sub(*cache);
         *cache += further;
         parts.retain(|_, bytes| *bytes > 0);
-        let others = (page.shared.as_ref()).map_or(gpu.in_use_bytes, |s| s.beside_main_bytes);
+        let others = (page.shared.as_ref()).map_or(gpu.in_use, |s| s.beside_main_bytes);
         if others > 0 {
             parts.insert(Part::Baseline, others);
         }
         MemoryGauge {
             label: gpu.name.clone(),
             used_bytes: saturating_sum([used, further, page.outside_bytes, others]),
-            total_bytes: gpu.total_bytes,
+            total_bytes: gpu.total,
             parts,
         }
     });
@@ -586,9 +575,6 @@ pub fn table_report(document: &EstimateTable) -> Report {
     let mut concurrencies: Vec<u64> = entries.iter().map(|e| e.concurrency).collect();
     concurrencies.sort_unstable();
     concurrencies.dedup();
-    let mut columns = vec![number_column("tokens", "tokens")];
-    let heads = concurrencies.iter();
-    columns.extend(heads.map(|c| number_column(grouped_count(*c), &format!("requests_{c}"))));
     let mut lengths: Vec<u64> = entries.iter().map(|e| e.length).collect();
     lengths.dedup();
     let cell = |e: &Entry| {
@@ -601,20 +587,16 @@ pub fn table_report(document: &EstimateTable) -> Report {
         let gib = to_gib(e.needed);
         TableCell::number_cell(gib, format!("{gib:.2}{mark}"))
     };
-    let rows = lengths.into_iter().map(|length| {
-        let cells = concurrencies.iter().map(|c| {
+    let mut table = TableBuilder::of_items(lengths).figures("tokens", "tokens", count_cell);
+    for asked in concurrencies {
+        let key = format!("requests_{asked}");
+        table = table.figures(&grouped_count(asked), &key, |length| {
             let mut all = entries.iter();
-            let of = all.find(|e| (e.length, e.concurrency) == (length, *c));
+            let of = all.find(|e| (e.length, e.concurrency) == (length, asked));
             of.map(cell).unwrap_or_default()
         });
-        std::iter::once(count_cell(length)).chain(cells).collect()
-    });
-    let grid = Grid {
-        id: "table".into(),
-        caption: String::new(),
-        columns,
-        rows: rows.collect(),
-    };
+    }
+    let grid = table.grid("table", "");
     let is_printed = |risk| entries.iter().any(|e| e.risk == Some(risk));
     let mut printed = Vec::new();
     if is_printed(Risk::DoesNotFit) {
@@ -664,15 +646,7 @@ fn estimate_blocks(page: &EstimatePage) -> Vec<ContentBlock> {
 }
 
 fn terms_table(page: &EstimatePage) -> Grid {
-    let row = |name: TableCell, gib: TableCell, band: String, from: &str| {
-        vec![
-            name,
-            gib,
-            TableCell::text_cell(band),
-            TableCell::text_cell(from),
-        ]
-    };
-    let mut rows: Vec<Vec<TableCell>> = Vec::new();
+    let mut rows: Vec<(TableCell, TableCell, String, &str)> = Vec::new();
     for term in &page.terms {
         let name = TableCell {
             swatch: Some(part_of_term(term.component)),
@@ -693,13 +667,13 @@ fn terms_table(page: &EstimatePage) -> Grid {
             None if is_pool => (String::new(), ""),
             None => ("no data".into(), ""),
         };
-        rows.push(row(name, bytes, band, from));
+        rows.push((name, bytes, band, from));
     }
     let sum = sum_of_terms(page);
     let total = sum.map_or_else(unknown_cell, estimate_cell);
-    rows.push(row(TableCell::text_cell("total"), total, String::new(), ""));
+    rows.push(("total".into(), total, String::new(), ""));
+    let mut of = "the driver's context".to_owned();
     if sum.is_some() && page.outside_bytes > 0 {
-        let mut of = "the driver's context".to_owned();
         if to_gib(page.outside_bytes.saturating_sub(page.warm_up_bytes)) > CONTEXT_GIB {
             of.push_str(", NCCL");
         }
@@ -707,29 +681,19 @@ fn terms_table(page: &EstimatePage) -> Grid {
             let gib = to_gib(page.warm_up_bytes);
             of.push_str(&format!(", the sampler's warm-up ({gib:.2})"));
         }
-        let name = TableCell::text_cell("outside the share");
-        rows.push(row(
-            name,
-            estimate_cell(page.outside_bytes),
-            String::new(),
-            &of,
-        ));
+        let outside = estimate_cell(page.outside_bytes);
+        rows.push(("outside the share".into(), outside, String::new(), &of));
     }
     let each = match page.gpu_count {
         1 => "component".to_owned(),
         n => format!("each of {n} GPUs"),
     };
-    Grid {
-        id: "terms".into(),
-        caption: String::new(),
-        columns: vec![
-            text_column(each, "component"),
-            number_column("GiB", "gib"),
-            text_column("90 % interval", "band"),
-            text_column("interval source", "band_source"),
-        ],
-        rows,
-    }
+    TableBuilder::of_items(&rows)
+        .cells(&each, "component", |row| row.0.clone())
+        .figures("GiB", "gib", |row| row.1.clone())
+        .words("90 % interval", "band", |row| &row.2)
+        .words("interval source", "band_source", |row| row.3)
+        .grid("terms", "")
 }
 
 fn cache_facts(page: &EstimatePage) -> Vec<(&'static str, String)> {

@@ -5,8 +5,8 @@
 mod tests;
 
 use super::RenderError;
-use super::json::json_bytes;
-use super::spreadsheet::{CsvColumn, figure_cell, write_columns};
+use super::json::{joined, json_bytes};
+use super::spreadsheet::write_fields;
 use crate::experiment::{Experiment, ExperimentLevel, RequestRecord};
 use crate::matrix::RowFigures;
 use crate::units::Bytes;
@@ -14,27 +14,19 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 /// Columns of the table of requests; new ones come at the end.
-const REQUEST: [CsvColumn<RequestRecord>; 13] = [
-    ("request_id", |r| r.request_id.clone()),
-    ("level", |r| r.level.clone()),
-    ("seq_prompt", |r| r.seq_prompt.to_string()),
-    ("seq_generate", |r| figure_cell(r.seq_generate)),
-    ("total_latency_s", |r| r.total_latency_s.to_string()),
-    ("ttft_s", |r| figure_cell(r.ttft_s)),
-    ("tokens_per_s", |r| figure_cell(r.tokens_per_s)),
-    ("peak_alloc_bytes", |r| figure_cell(r.peak_alloc_bytes)),
-    ("peak_reserved_bytes", |r| {
-        figure_cell(r.peak_reserved_bytes)
-    }),
-    ("backend", |r| figure_cell(r.backend.as_ref())),
-    ("model", |r| r.model.clone()),
-    ("timestamp", |r| figure_cell(r.timestamp.as_ref())),
-    ("error", |r| figure_cell(r.error.as_ref())),
-];
+const REQUEST: &str = "request_id level seq_prompt seq_generate total_latency_s ttft_s tokens_per_s \
+    peak_alloc_bytes peak_reserved_bytes backend model timestamp error";
+
+/// Columns of the table of levels; new ones come at the end.
+const LEVEL: &str = "level=name concurrency prompt_tokens short_prompt_tokens short_share \
+    output_tokens requests_asked status cause message total successful failed error_rate \
+    mean_latency_s p95_latency_s mean_tokens_per_s total_tokens_per_s mean_ttft_s peak_bytes \
+    kv_pool_bytes kv_used_bytes kv_used_share peak_alloc_bytes peak_reserved_bytes profile backend \
+    model simulated";
 
 /// One row for each request.
 pub fn requests_csv(records: &[RequestRecord]) -> Vec<u8> {
-    write_columns(&REQUEST, records)
+    write_fields(REQUEST, records.iter().map(|record| json!(record)))
 }
 
 /// The same rows as a document, with why some of their fields are null.
@@ -52,51 +44,20 @@ pub fn requests_json(e: &Experiment, records: &[RequestRecord]) -> Result<Vec<u8
 
 /// One row for each level, and beside each whether it was simulated.
 pub fn summary_csv(e: &Experiment) -> Vec<u8> {
-    // New ones come at the end.
-    let columns: [CsvColumn<(&Experiment, &ExperimentLevel)>; 29] = [
-        ("level", |(_, l)| l.name.clone()),
-        ("concurrency", |(_, l)| l.asked.concurrency.to_string()),
-        ("prompt_tokens", |(_, l)| l.asked.prompt_tokens.to_string()),
-        ("short_prompt_tokens", |(_, l)| {
-            figure_cell(l.asked.short_prompts.map(|s| s.input_len))
-        }),
-        ("short_share", |(_, l)| {
-            figure_cell(l.asked.short_prompts.map(|s| s.share))
-        }),
-        ("output_tokens", |(_, l)| l.asked.output_tokens.to_string()),
-        ("requests_asked", |(_, l)| {
-            l.asked.all_requests().to_string()
-        }),
-        ("status", |(_, l)| l.state.as_str().into()),
-        ("cause", |(_, l)| figure_cell(l.cause.as_ref())),
-        ("message", |(_, l)| figure_cell(l.message.as_ref())),
-        ("total", |(_, l)| figure_cell(l.total)),
-        ("successful", |(_, l)| figure_cell(l.successful)),
-        ("failed", |(_, l)| figure_cell(l.failed)),
-        ("error_rate", |(_, l)| figure_cell(l.error_rate)),
-        ("mean_latency_s", |(_, l)| figure_cell(l.mean_latency_s)),
-        ("p95_latency_s", |(_, l)| figure_cell(l.p95_latency_s)),
-        ("mean_tokens_per_s", |(_, l)| {
-            figure_cell(l.mean_tokens_per_s)
-        }),
-        ("total_tokens_per_s", |(_, l)| {
-            figure_cell(l.total_tokens_per_s)
-        }),
-        ("mean_ttft_s", |(_, l)| figure_cell(l.mean_ttft_s)),
-        ("peak_bytes", |(_, l)| figure_cell(l.peak_bytes)),
-        ("kv_pool_bytes", |(_, l)| figure_cell(l.kv_pool_bytes)),
-        ("kv_used_bytes", |(_, l)| figure_cell(l.kv_used_bytes)),
-        ("kv_used_share", |(_, l)| figure_cell(l.kv_used_share)),
-        ("peak_alloc_bytes", |(_, l)| figure_cell(l.peak_alloc_bytes)),
-        ("peak_reserved_bytes", |(_, l)| {
-            figure_cell(l.peak_reserved_bytes)
-        }),
-        ("profile", |(_, l)| figure_cell(l.profile.as_ref())),
-        ("backend", |(e, _)| figure_cell(e.engine.as_ref())),
-        ("model", |(e, _)| e.model.clone()),
-        ("simulated", |(e, _)| e.simulated.to_string()),
-    ];
-    write_columns(&columns, e.levels.iter().map(|level| (e, level)))
+    let row = |level: &ExperimentLevel| {
+        let short = level.asked.short_prompts;
+        let further = json!({
+            "short_prompt_tokens": short.map(|s| s.input_len),
+            "short_share": short.map(|s| s.share),
+            "requests_asked": level.asked.all_requests(),
+            "status": level.state.as_str(),
+            "backend": e.engine,
+            "model": e.model,
+            "simulated": e.simulated,
+        });
+        joined([json!(level.asked), json!(level), further])
+    };
+    write_fields(LEVEL, e.levels.iter().map(row))
 }
 
 /// `completed 9/16, latency 0.412 s, 77.5 tok/s, peak 1.23 GiB, KV used not measured`: one level in a

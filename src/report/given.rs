@@ -5,10 +5,12 @@ use super::content::{Answer, AnswerState, Chapter, ContentBlock, Report, note_bl
 use super::figures::{
     cell_by, change_cell, count_cell, gib_cell, gib_text, percent_cell, percent_text,
 };
-use super::spreadsheet::{CsvColumn, figure_cell, write_columns};
+use super::json::joined;
+use super::spreadsheet::write_fields;
 use super::tables::TableBuilder;
 use crate::compare::given::{GivenProfile, GivenReport, GivenRow, LOOK_PERCENT, WRONG_PERCENT};
 use crate::engine::facts::Severity;
+use serde_json::json;
 
 /// The report.
 pub fn given_report(report: &GivenReport) -> Report {
@@ -111,19 +113,16 @@ fn summary_chapter(report: &GivenReport) -> Chapter {
 
 /// The table for spreadsheets.
 pub fn given_csv(report: &GivenReport) -> Vec<u8> {
-    let columns: [CsvColumn<(&GivenProfile, &GivenRow)>; 8] = [
-        ("profile", |(p, _)| p.profile.file.clone()),
-        ("component", |(_, r)| r.component.clone()),
-        ("measured_gib", |(_, r)| figure_cell(r.measured_gb)),
-        ("calculated_gib", |(_, r)| r.calculated_gb.to_string()),
-        ("diff_gib", |(_, r)| figure_cell(r.diff_gb)),
-        ("error_pct", |(_, r)| figure_cell(r.error_pct)),
-        ("grade", |(_, r)| {
-            figure_cell(r.grade.map(|g| g.display_label()))
-        }),
-        ("unknown", |(_, r)| figure_cell(r.unknown.as_ref())),
-    ];
-    let profiles = report.profiles.iter();
-    let rows = profiles.flat_map(|p| p.rows.iter().map(move |r| (p, r)));
-    write_columns(&columns, rows)
+    let rows = report.profiles.iter().flat_map(|p| {
+        p.rows.iter().map(|row| {
+            let grade = row.grade.map(|g| g.display_label());
+            let further = json!({"profile": p.profile.file, "grade": grade});
+            joined([json!(row), further])
+        })
+    });
+    write_fields(
+        "profile component measured_gib=measured_gb calculated_gib=calculated_gb diff_gib=diff_gb \
+         error_pct grade unknown",
+        rows,
+    )
 }

@@ -29,10 +29,7 @@ pub fn graphs_report(report: &GraphReport) -> Report {
         report.container, report.speculation
     );
     let answer = Answer::of_verdict(AnswerState::Unknown, reading_text(report));
-    Report {
-        simulated: (report.simulated).then(|| "an engine or a GPU here is simulated".into()),
-        ..Report::of_chapters(title, answer, chapters)
-    }
+    Report::of_chapters(title, answer, chapters).mark_simulated(report.simulated)
 }
 
 fn arm_chapter((i, arm): (usize, &GraphArm)) -> Chapter {

@@ -2,6 +2,7 @@
 
 use super::RenderError;
 use serde::Serialize;
+use serde_json::Value;
 
 /// The bytes of a document.
 ///
@@ -14,4 +15,13 @@ pub fn json_bytes(document: &impl Serialize) -> Result<Vec<u8>, RenderError> {
     })?;
     bytes.push(b'\n');
     Ok(bytes)
+}
+
+/// The keys of several objects, one object after the other.
+pub(super) fn joined<const N: usize>(objects: [Value; N]) -> Value {
+    let each = objects.into_iter().filter_map(|object| match object {
+        Value::Object(fields) => Some(fields),
+        _ => None,
+    });
+    Value::Object(each.flatten().collect())
 }

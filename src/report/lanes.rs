@@ -8,7 +8,7 @@ use super::layout::join_sentences;
 use crate::breakdown::{Component, Part};
 use crate::capture::{AtNs, Capture, DeviceFacts, ExecRole, MemorySample, Mode, Phase, RunEnd};
 use crate::engine::facts::{EngineStep, StepMark};
-use crate::profile::{Profile, device_label};
+use crate::profile::{Profile, TimelinePoint, device_label};
 use crate::units::to_gib;
 use std::collections::BTreeMap;
 
@@ -191,55 +191,29 @@ pub fn of_profile(profile: &Profile) -> ChartTimeline {
         Ok(at) => at.as_nanosecond() as f64 / 1e9,
         Err(_) => points.first().map_or(0.0, |p| p.timestamp),
     };
-    let lane = |kind: LaneKind,
-                label: &str,
-                pick: fn(&crate::profile::TimelinePoint) -> Option<(f64, f64)>| {
-        let stretches: Vec<Stretch> = (points.iter())
-            .filter_map(|p| {
-                let ((low, high), at) = (pick(p)?, p.timestamp - origin_s);
-                let (from_s, to_s) = (at, at);
-                Some(Stretch {
-                    from_s,
-                    to_s,
-                    low,
-                    high,
-                })
-                .filter(Stretch::is_known)
-            })
-            .collect();
-        let samples = match kind {
-            LaneKind::Memory => profile.memory_timeline.num_samples,
-            _ => stretches.len() as u64,
-        };
-        TimelineLane {
-            label: label.into(),
-            unit: kind.unit().into(),
-            samples,
-            stretches,
-            memory: kind == LaneKind::Memory,
-            ..TimelineLane::default()
+    let devices = profile.gpu_info.devices.as_slice();
+    let only = devices.first().filter(|_| devices.len() == 1);
+    let lane = |kind: LaneKind, pick: fn(&TimelinePoint) -> Option<(f64, f64)>| {
+        let mut envelope = Envelope::new((f64::MIN, f64::MAX), usize::MAX);
+        for point in points {
+            if let Some((low, high)) = pick(point) {
+                envelope.add(point.timestamp - origin_s, low, high);
+            }
         }
+        kind.lane(only, envelope)
     };
-    let devices = &profile.gpu_info.devices;
-    let label = match devices.as_slice() {
-        [one] => format!("{} memory", device_label(one)),
-        _ => "Memory of all devices".to_owned(),
-    };
-    let mut memory = lane(LaneKind::Memory, &label, |p| {
+    let mut memory = lane(LaneKind::Memory, |p| {
         Some((p.memory_gb, p.high_gb.max(p.memory_gb)))
     });
-    if let [one] = devices.as_slice() {
-        memory.capacity = LaneKind::Memory.capacity(Some(one));
+    memory.samples = profile.memory_timeline.num_samples;
+    if only.is_none() {
+        memory.label = "Memory of all devices".to_owned();
     }
-    let mut lanes = vec![
-        memory,
-        lane(LaneKind::Power, "Power of all devices", |p| {
-            p.power_w.map(|w| (w, w))
-        }),
-        lane(LaneKind::Temperature, "Hottest device", |p| {
-            p.temp_c.map(|t| (t, t))
-        }),
-    ];
+    let mut power = lane(LaneKind::Power, |p| p.power_w.map(|w| (w, w)));
+    power.label = "Power of all devices".to_owned();
+    let mut temperature = lane(LaneKind::Temperature, |p| p.temp_c.map(|t| (t, t)));
+    temperature.label = "Hottest device".to_owned();
+    let mut lanes = vec![memory, power, temperature];
     lanes.retain(|l| !l.stretches.is_empty());
     let edge = |pick: fn(&Stretch) -> f64, of: fn(f64, f64) -> f64| {
         let all = lanes.iter().flat_map(|l| &l.stretches).map(pick);
@@ -270,36 +244,22 @@ enum LaneKind {
 }
 
 impl LaneKind {
-    fn unit(self) -> &'static str {
-        match self {
-            LaneKind::Memory | LaneKind::HostMemory => "GiB",
-            LaneKind::KvUsage => "%",
-            LaneKind::Running | LaneKind::Waiting => "",
-            LaneKind::Power => "W",
-            LaneKind::Temperature => "°C",
-        }
-    }
-
-    fn capacity(self, device: Option<&DeviceFacts>) -> Option<f64> {
-        let device = device.filter(|_| self.unit() == "GiB")?;
-        device.total_bytes.map(to_gib)
-    }
-
     fn lane(self, facts: Option<&DeviceFacts>, envelope: Envelope) -> TimelineLane {
         let of = facts.map_or_else(|| "device".to_owned(), device_label);
-        let label = match self {
-            LaneKind::Memory => format!("{of} memory"),
-            LaneKind::HostMemory => "Container's host memory".into(),
-            LaneKind::Power => format!("{of} power"),
-            LaneKind::Temperature => format!("{of} temperature"),
-            LaneKind::KvUsage => "KV pool in use".into(),
-            LaneKind::Running => "Requests running".into(),
-            LaneKind::Waiting => "Requests waiting".into(),
+        let (label, unit) = match self {
+            LaneKind::Memory => (format!("{of} memory"), "GiB"),
+            LaneKind::HostMemory => ("Container's host memory".into(), "GiB"),
+            LaneKind::Power => (format!("{of} power"), "W"),
+            LaneKind::Temperature => (format!("{of} temperature"), "°C"),
+            LaneKind::KvUsage => ("KV pool in use".into(), "%"),
+            LaneKind::Running => ("Requests running".into(), ""),
+            LaneKind::Waiting => ("Requests waiting".into(), ""),
         };
+        let sized = facts.filter(|_| unit == "GiB");
         TimelineLane {
             label,
-            unit: self.unit().into(),
-            capacity: self.capacity(facts),
+            unit: unit.into(),
+            capacity: sized.and_then(|device| device.total_bytes).map(to_gib),
             samples: envelope.sample_count(),
             stretches: envelope.into_stretches(),
             memory: self == LaneKind::Memory,

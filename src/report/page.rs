@@ -85,22 +85,17 @@ pub struct TextTable {
 impl TextTable {
     /// A table with these columns: head, alignment, and what it does on a narrow page. Without any
     /// head there is no line for heads.
-    pub fn new(columns: &[(&'static str, Align, ColumnFit)]) -> TextTable {
-        let columns = columns.iter();
-        TextTable::with_heads(columns.map(|(head, align, fit)| ((*head).into(), *align, *fit)))
-    }
-
-    /// As [`TextTable::new`], of heads that are made.
-    pub fn with_heads(
-        columns: impl Iterator<Item = (Cow<'static, str>, Align, ColumnFit)>,
+    pub fn new<H: Into<Cow<'static, str>>>(
+        columns: impl IntoIterator<Item = (H, Align, ColumnFit)>,
     ) -> TextTable {
+        let columns = columns.into_iter();
         TextTable {
-            columns: columns.collect(),
+            columns: (columns.map(|(head, align, fit)| (head.into(), align, fit))).collect(),
             rows: Vec::new(),
         }
     }
 
-    /// Adds a row, a cell for each column.
+    /// Adds a row, a cell for each column; those that are missing at its end are empty.
     pub fn add_row(&mut self, cells: Vec<StyledCell>) {
         self.rows.push(cells);
     }
@@ -411,7 +406,7 @@ mod tests {
     }
 
     fn table() -> TextTable {
-        let mut table = TextTable::new(&[
+        let mut table = TextTable::new([
             ("NAME", Align::Left, ColumnFit::Cut),
             ("USED", Align::Right, ColumnFit::Whole),
             ("POWER", Align::Right, ColumnFit::Drop(1)),
@@ -463,7 +458,7 @@ mod tests {
 
     #[test]
     fn cells_wrap_at_words_and_long_words_after_a_separator() {
-        let mut table = TextTable::new(&[
+        let mut table = TextTable::new([
             ("", Align::Left, ColumnFit::Whole),
             ("", Align::Left, ColumnFit::Wrap),
         ]);
@@ -484,7 +479,7 @@ mod tests {
 
     #[test]
     fn a_style_changes_no_width() {
-        let mut table = TextTable::new(&[
+        let mut table = TextTable::new([
             ("", Align::Right, ColumnFit::Whole),
             ("", Align::Left, ColumnFit::Whole),
         ]);
@@ -522,7 +517,7 @@ mod tests {
             sentence in "\\PC{0,120}",
             width in 40usize..200,
         ) {
-            let mut table = TextTable::new(&[
+            let mut table = TextTable::new([
                 ("NAME", Align::Left, ColumnFit::Cut),
                 ("TEXT", Align::Left, ColumnFit::Wrap),
                 ("FIGURE", Align::Right, ColumnFit::Drop(0)),
@@ -541,7 +536,7 @@ mod tests {
 
         #[test]
         fn an_unlimited_page_cuts_nothing(cell in "[a-z/-]{1,70}") {
-            let mut table = TextTable::new(&[
+            let mut table = TextTable::new([
                 ("NAME", Align::Left, ColumnFit::Cut),
                 ("TEXT", Align::Left, ColumnFit::Wrap),
             ]);

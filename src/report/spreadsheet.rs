@@ -1,5 +1,7 @@
 //! Tables as CSV, harmless to spreadsheets. Unknown is empty, never 0.
 
+use serde_json::Value;
+
 /// A table: its head, then its rows.
 pub fn write_table(head: &[&str], rows: &[Vec<String>]) -> Vec<u8> {
     let mut table = csv_line(head.iter().map(|name| (*name).to_owned()));
@@ -11,23 +13,31 @@ pub fn write_table(head: &[&str], rows: &[Vec<String>]) -> Vec<u8> {
     table.into_bytes()
 }
 
-/// A column of a table: its name, and how an item fills it.
-pub type CsvColumn<T> = (&'static str, fn(&T) -> String);
-
-/// A table with a row for each item.
-pub fn write_columns<T>(
-    columns: &[CsvColumn<T>],
-    items: impl IntoIterator<Item = impl std::borrow::Borrow<T>>,
-) -> Vec<u8> {
-    let head: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
-    let items = items.into_iter();
-    let rows = items.map(|item| {
-        columns
+/// A table of objects: `columns` names the fields of each row, in order, and `head=field` one under another name.
+pub fn write_fields(columns: &str, rows: impl IntoIterator<Item = Value>) -> Vec<u8> {
+    let named = columns.split_whitespace();
+    let named = named.map(|column| column.split_once('=').unwrap_or((column, column)));
+    let (head, fields): (Vec<&str>, Vec<&str>) = named.unzip();
+    let rows = rows.into_iter();
+    let rows = rows.map(|row| {
+        fields
             .iter()
-            .map(|(_, fill)| fill(item.borrow()))
+            .map(|field| field_text(&row[*field]))
             .collect()
     });
     write_table(&head, &rows.collect::<Vec<_>>())
+}
+
+/// A figure is written as Rust does, without a decimal that is none.
+fn field_text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        value => match value.as_f64().filter(|_| value.is_f64()) {
+            Some(figure) => figure.to_string(),
+            None => value.to_string(),
+        },
+    }
 }
 
 /// One line. A field is quoted where it holds what separates fields, also where that is `;` or a

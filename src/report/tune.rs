@@ -51,10 +51,7 @@ pub fn tune_report(tuning: &Tuning) -> Report {
     let model = tuning.model.as_deref().unwrap_or("several models");
     let title = format!("{model}: settings for {}", tuning.goal.as_str());
     let chapters = Chapter::of_parts("tune", "The settings", blocks, details);
-    Report {
-        simulated: (tuning.simulated).then(|| "an engine or a GPU here is simulated".into()),
-        ..Report::of_chapters(title, answer_of_tuning(tuning), chapters)
-    }
+    Report::of_chapters(title, answer_of_tuning(tuning), chapters).mark_simulated(tuning.simulated)
 }
 
 /// What came nearest to the limits, as a clause.

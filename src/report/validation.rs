@@ -2,13 +2,15 @@
 
 use super::content::{Answer, AnswerState, Chapter, ContentBlock, Report, TableCell};
 use super::figures::{cell_by, gib_cell, percent_cell};
+use super::json::joined;
 use super::layout::{counted_noun, grouped_count};
-use super::spreadsheet::{CsvColumn, figure_cell, write_columns};
+use super::spreadsheet::write_fields;
 use super::tables::TableBuilder;
 use crate::compare::calculated::Item;
 use crate::compare::validate::{ErrorLimit, Group, ItemRow, RunValidation, Validation};
 use crate::engine::shown_name;
 use crate::units::GIB;
+use serde_json::json;
 
 /// More runs than this are shown in the table only.
 const MOST_RUNS_IN_FULL: usize = 12;
@@ -180,35 +182,21 @@ fn group_chapter((i, same): (usize, &[&Group])) -> Chapter {
 
 /// The table for spreadsheets: a row for each item of each run.
 pub fn validation_csv(validation: &Validation) -> Vec<u8> {
-    let columns: [CsvColumn<(&RunValidation, &ItemRow)>; 17] = [
-        ("file", |(run, _)| run.file.clone()),
-        ("run_id", |(run, _)| run.run_id.clone()),
-        ("model", |(run, _)| figure_cell(run.model.as_ref())),
-        ("family", |(run, _)| run.family.clone()),
-        ("engine", |(run, _)| run.engine.clone()),
-        ("engine_version", |(run, _)| {
-            figure_cell(run.engine_version.as_ref())
-        }),
-        ("item", |(_, r)| r.item.document_key().into()),
-        ("unit", |(_, r)| match r.item {
-            Item::KvTokens => "tokens".into(),
-            _ => "bytes".into(),
-        }),
-        ("measured", |(_, r)| figure_cell(r.measured)),
-        ("calculated", |(_, r)| figure_cell(r.calculated)),
-        ("error_pct", |(_, r)| figure_cell(r.error_pct)),
-        ("tolerance_pct", |(_, r)| r.tolerance_pct.to_string()),
-        ("within_tolerance", |(_, r)| figure_cell(r.within_tolerance)),
-        ("grade", |(_, r)| {
-            figure_cell(r.grade.map(|g| g.display_label()))
-        }),
-        ("in_band", |(_, r)| figure_cell(r.in_band)),
-        ("measured_source", |(_, r)| {
-            figure_cell(r.measured_source.as_ref())
-        }),
-        ("unknown", |(_, r)| figure_cell(r.unknown.as_ref())),
-    ];
-    let runs = validation.runs.iter();
-    let rows = runs.flat_map(|run| run.items.iter().map(move |r| (run, r)));
-    write_columns(&columns, rows)
+    let rows = validation.runs.iter().flat_map(|run| {
+        let of_run = json!(run);
+        run.items.iter().map(move |row| {
+            let unit = match row.item {
+                Item::KvTokens => "tokens",
+                _ => "bytes",
+            };
+            let grade = row.grade.map(|g| g.display_label());
+            let further = json!({"unit": unit, "grade": grade});
+            joined([of_run.clone(), json!(row), further])
+        })
+    });
+    write_fields(
+        "file run_id model family engine engine_version item unit measured calculated error_pct \
+         tolerance_pct within_tolerance grade in_band measured_source unknown",
+        rows,
+    )
 }

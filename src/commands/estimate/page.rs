@@ -8,7 +8,7 @@ use crate::estimate::question::{Risk, find_remedies};
 use crate::estimate::{Deployment, EngineId, Estimate};
 use crate::report::content::{Action, MOST_ACTIONS};
 use crate::report::estimate::{
-    ESTIMATE_DOCUMENT, EngineSetting, EstimatePage, GpuFigures, PoolFigures, describe_hold,
+    ESTIMATE_DOCUMENT, EngineSetting, EstimatePage, PoolFigures, describe_hold,
 };
 use crate::report::layout::grouped_count;
 use crate::units::{Bytes, to_gib};
@@ -49,11 +49,7 @@ pub fn build_page(
         reason: estimate.reason.clone(),
         reading: asked.reading(deployment).into(),
         warnings: warnings.collect(),
-        gpu: (deployment.gpu.as_ref()).map(|g| GpuFigures {
-            name: g.name.clone(),
-            total_bytes: g.total,
-            in_use_bytes: g.in_use,
-        }),
+        gpu: deployment.gpu.clone(),
         actions: actions(asked, deployment, concurrency),
         solution,
         shared: None,

@@ -39,7 +39,7 @@ pub async fn run_remotely(
         let words = remote_words(run, asked, there);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut data = |bytes: &[u8]| console.write_data(bytes);
-        let mut talk = |line: &str| console.print_relayed(line);
+        let mut talk = |line: &str| console.print_text(line);
         let input = asked.text.map(str::as_bytes);
         let ended = remote.run_plimsoll(&words, input, (&mut data, &mut talk), stop.token());
         ended.await.map(exit_code)

@@ -10,7 +10,7 @@ use std::time::Instant;
 const NAME: usize = 8;
 
 /// What a board shows: of what, and what it is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BoardWords {
     /// `sweep`, `experiment`.
     pub whole: &'static str,
@@ -34,12 +34,6 @@ impl BoardWords {
         whole: "tune",
         parts: "loads",
     };
-}
-
-impl Default for BoardWords {
-    fn default() -> BoardWords {
-        BoardWords::SWEEP
-    }
 }
 
 /// How far the sweep is.

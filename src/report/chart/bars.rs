@@ -3,7 +3,7 @@
 use super::curves::axis_words;
 use super::legend::{self, Sign};
 use super::lettering::{fit_text, harmless_text, harmless_unit, text_width, widest_text};
-use super::palette::{Ink, PartFill};
+use super::palette::Ink;
 use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step};
 use super::scale::{AxisScale, finite_value, short_value, value_with_unit};
 use super::svg::{DrawnPlot, SIDE, WIDTH, draw_nothing, left_out};
@@ -22,14 +22,10 @@ struct BarPiece {
     index: usize,
 }
 
-impl PartFill {
-    /// By its component, and without one by its place.
-    fn fill_of_part(bars: &Bars, part: usize) -> PartFill {
-        match bars.parts.get(part).and_then(|p| p.component) {
-            Some(component) => PartFill::fill_of_component(component),
-            None => PartFill::fill_of_series(part),
-        }
-    }
+/// By its component, and without one by its place.
+fn ink_of_part(bars: &Bars, part: usize) -> Ink {
+    let component = bars.parts.get(part).and_then(|p| p.component);
+    component.map_or(Ink::Series(part), Ink::Part)
 }
 
 /// Draws them below `top`.
@@ -50,7 +46,7 @@ pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
             if unsure && of.component != Some(Component::Unexplained) {
                 label.push_str(" (low confidence)");
             }
-            (Sign::Square(PartFill::fill_of_part(bars, part)), label)
+            (Sign::Square(ink_of_part(bars, part)), label)
         })
         .collect();
     let top = legend::draw_legend(pen, &entries, top) + 4.0;
@@ -91,12 +87,19 @@ pub fn draw_bars(pen: &mut SvgWriter, bars: &Bars, top: f64) -> DrawnPlot {
                 pen.draw_words((at, line), rows.letters, Anchor::Start, Ink::Text, &sums[i]);
             });
         }
-        if common.is_none() {
-            row.draw_limit(pen, rows.above >= 12.0);
+        let own = bar.limit.as_ref().filter(|_| common.is_none());
+        let own = own.and_then(|(value, words)| Some((finite_value(*value)?, words.as_str())));
+        if let Some(limit) = own {
+            let (from, to) = (row.y - 3.0, row.y + row.thick + 3.0);
+            let above = (rows.above >= 12.0).then_some((row.y - 5.0, 10.0));
+            let width = r#"stroke-width="2""#;
+            draw_limit(pen, &ruler, limit, &unit, (from, to), width, above);
         }
     }
-    if let Some((value, words)) = common {
-        limit_of_all(pen, &ruler, (value, words), &unit, (first, bottom));
+    if let Some(limit) = common {
+        let attributes = r#"stroke-width="1.6" stroke-dasharray="6 3""#;
+        let (ends, above) = ((first - 8.0, bottom), Some((first - 12.0, 12.0)));
+        draw_limit(pen, &ruler, limit, &unit, ends, attributes, above);
     }
     let (zero, end) = (ruler.place_of(0.0), rows.above + rows.thick);
     for (i, pair) in bars.bars.windows(2).enumerate() {
@@ -186,10 +189,10 @@ impl BarRow<'_> {
             unit: self.unit,
             source: segment.source,
         };
-        let of = PartFill::fill_of_part(self.bars, piece.part);
-        let ground = pen.paint_for(of.ink);
+        let of = ink_of_part(self.bars, piece.part);
+        let ground = pen.paint_for(of);
         pen.marked_rect((x, self.y), (shown, self.thick), &ground, &mark);
-        if let Some(pattern) = of.pattern {
+        if let Some(pattern) = of.pattern() {
             let fill = pen.pattern_url(pattern);
             let attributes = format!(r#"fill="{fill}" pointer-events="none""#);
             let (wide, high) = (format_number(shown), format_number(self.thick));
@@ -202,7 +205,7 @@ impl BarRow<'_> {
         let (size, short) = (11.0, short_value(segment.value));
         if is_named && text_width(&short, size) + 8.0 <= shown {
             let at = (x + shown / 2.0, self.y + self.thick / 2.0 + size * 0.35);
-            let around = if of.pattern.is_some() {
+            let around = if of.pattern().is_some() {
                 format!(
                     r#" stroke="{ground}" stroke-width="4" paint-order="stroke" stroke-linejoin="round""#
                 )
@@ -210,22 +213,8 @@ impl BarRow<'_> {
                 String::new()
             };
             pen.open_group(&format!(r#"pointer-events="none"{around}"#));
-            pen.draw_words(at, size, Anchor::Middle, of.words, &short);
+            pen.draw_words(at, size, Anchor::Middle, of.of_words(), &short);
             pen.close_group();
-        }
-    }
-
-    /// The line across this bar alone.
-    fn draw_limit(&self, pen: &mut SvgWriter, labelled: bool) {
-        let limit = self.bar.limit.as_ref();
-        let limit = limit.and_then(|(value, words)| Some((finite_value(*value)?, words)));
-        let Some((value, words)) = limit else { return };
-        let x = self.ruler.place_of(value);
-        let ends = (self.y - 3.0, self.y + self.thick + 3.0);
-        let mark = ChartMark::of_figure(&harmless_text(words), value, self.unit);
-        draw_limit_line(pen, x, ends, r#"stroke-width="2""#, &mark);
-        if labelled {
-            beside(pen, x, self.y - 5.0, 10.0, &mark.label);
         }
     }
 }
@@ -331,39 +320,26 @@ fn common_limit(bars: &[Bar]) -> Option<(f64, &str)> {
     (same && value.is_finite()).then_some((finite_value(*value)?, words.as_str()))
 }
 
-fn limit_of_all(
+/// A line across at a limit, and over it its words with their height and size, kept within the picture.
+fn draw_limit(
     pen: &mut SvgWriter,
     ruler: &AxisScale,
     (value, words): (f64, &str),
     unit: &str,
-    (top, bottom): (f64, f64),
+    (from, to): (f64, f64),
+    attributes: &str,
+    above: Option<(f64, f64)>,
 ) {
     let x = ruler.place_of(value);
     let mark = ChartMark::of_figure(&harmless_text(words), value, unit);
-    let attributes = r#"stroke-width="1.6" stroke-dasharray="6 3""#;
-    draw_limit_line(pen, x, (top - 8.0, bottom), attributes, &mark);
-    beside(pen, x, top - 12.0, 12.0, &mark.label);
-}
-
-fn draw_limit_line(
-    pen: &mut SvgWriter,
-    x: f64,
-    (from, to): (f64, f64),
-    attributes: &str,
-    mark: &ChartMark<'_>,
-) {
     let stroke = pen.paint_for(Ink::Text);
     let d = format!("{}V{}", path_step('M', (x, from)), format_number(to));
-    pen.marked_path(&d, &format!(r#"stroke="{stroke}" {attributes}"#), mark);
-}
-
-/// Words over a line at `x`, kept within the picture.
-fn beside(pen: &mut SvgWriter, x: f64, y: f64, size: f64, words: &str) {
-    let shown = fit_text(words, size, WIDTH / 2.0);
-    let half = text_width(&shown, size) / 2.0;
+    pen.marked_path(&d, &format!(r#"stroke="{stroke}" {attributes}"#), &mark);
+    let Some((y, size)) = above else { return };
+    let half = text_width(&fit_text(&mark.label, size, WIDTH / 2.0), size) / 2.0;
     let x = x.clamp(SIDE + half, (WIDTH - SIDE - half).max(SIDE + half));
-    let ink = pen.paint_for(Ink::Text);
-    pen.draw_text((x, y), size, Anchor::Middle, &ink, &shown, words);
+    let room = (size, WIDTH / 2.0);
+    pen.draw_fitted((x, y), room, Anchor::Middle, Ink::Text, &mark.label);
 }
 
 fn grid(pen: &mut SvgWriter, ruler: &AxisScale, (top, bottom): (f64, f64), named_above: bool) {

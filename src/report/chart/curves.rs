@@ -4,7 +4,7 @@ use super::front::is_on_front;
 use super::legend::{self, Sign, dash_pattern, marker_path};
 use super::lettering::{fit_text, harmless_text, harmless_unit, text_width, widest_text};
 use super::palette::Ink;
-use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step};
+use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step, polyline};
 use super::scale::{AxisScale, range_of, range_with_unit, scaled_value, value_with_unit};
 use super::svg::{DrawnPlot, SIDE, WIDTH, draw_nothing, left_out};
 use super::{Curve, Curves, Dot};
@@ -63,10 +63,7 @@ pub fn draw_curves<'a>(pen: &mut SvgWriter, curves: &'a Curves, top: f64) -> Dra
         pen.draw_line((left, at), (right, at), Ink::Grid, "");
         pen.draw_words((left - 7.0, at + 4.0), 11.0, Anchor::End, Ink::Muted, words);
     }
-    for (value, _) in &x.ticks {
-        let at = x.place_of(*value);
-        pen.draw_line((at, plot_top), (at, plot_bottom), Ink::Grid, "");
-    }
+    draw_grid_across(pen, &x, (plot_top, plot_bottom));
     ticks_words(pen, &x, plot_bottom);
     pen.draw_line((left, plot_bottom), (right, plot_bottom), Ink::Muted, "");
     let below = ((left + right) / 2.0, plot_bottom + 33.0);
@@ -133,8 +130,8 @@ pub fn axis_words(pen: &mut SvgWriter, title: &str, unit: &str, (middle, line): 
     let shown = fit_text(&words, 12.0, WIDTH - 2.0 * SIDE);
     let half = text_width(&shown, 12.0) / 2.0;
     let middle = middle.clamp(SIDE + half - 0.5, WIDTH - SIDE - half + 0.5);
-    let muted = pen.paint_for(Ink::Muted);
-    pen.draw_text((middle, line), 12.0, Anchor::Middle, &muted, &shown, &words);
+    let room = (12.0, WIDTH - 2.0 * SIDE);
+    pen.draw_fitted((middle, line), room, Anchor::Middle, Ink::Muted, &words);
     line + 6.0
 }
 
@@ -159,6 +156,14 @@ fn entries(curves: &Curves) -> Vec<(Sign, String)> {
         .map(|(series, c)| (Sign::Curve(series, c.joined), harmless_text(&c.label)));
     let front = (!curves.front.is_empty()).then(|| (Sign::Ring, "Pareto front".to_owned()));
     labelled.chain(front).collect()
+}
+
+/// A line from above to below at each tick of an axis across.
+pub fn draw_grid_across(pen: &mut SvgWriter, x: &AxisScale, (top, bottom): (f64, f64)) {
+    for (value, _) in &x.ticks {
+        let at = x.place_of(*value);
+        pen.draw_line((at, top), (at, bottom), Ink::Grid, "");
+    }
 }
 
 /// Words of the ticks of an axis across, as many as have room.
@@ -294,16 +299,12 @@ fn whiskers(
 
 /// The Pareto front below the curves.
 fn draw_front_line(pen: &mut SvgWriter, front: &[(f64, f64)]) {
-    let mut d = String::new();
-    for (n, at) in front.iter().enumerate() {
-        d.push_str(&path_step(if n == 0 { 'M' } else { 'L' }, *at));
-    }
     if front.len() > 1 {
         let attributes = concat!(
             r#"fill="none" stroke-width="9" stroke-opacity="0.28" "#,
             r#"stroke-linejoin="round" stroke-linecap="round" pointer-events="none""#
         );
-        pen.draw_stroke(&d, Ink::Muted, attributes);
+        pen.draw_stroke(&polyline(front), Ink::Muted, attributes);
     }
 }
 

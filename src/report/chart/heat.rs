@@ -163,7 +163,7 @@ fn draw_colour_key(pen: &mut SvgWriter, heat: &Heat, shades: &Shades, unit: &str
             (true, false) => (SIDE, middle + 22.0),
             (false, _) => (SIDE, middle),
         };
-        legend::draw_entry(pen, sign, words, words, place);
+        legend::draw_entry(pen, sign, words, place);
         return place.1 + 16.0;
     }
     let bottom = if shades.any() { top + 24.0 } else { top };

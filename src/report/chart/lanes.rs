@@ -1,13 +1,13 @@
 //! Memory over time: a lane for each device with its own height, phases behind, events above.
 
-use super::curves::axis_words;
+use super::curves::{axis_words, draw_grid_across, ticks_words};
 use super::envelope::Envelope;
 use super::legend::{Sign, draw_legend};
 use super::lettering::{
     escape_text, fit_text, harmless_text, harmless_unit, text_width, widest_text,
 };
-use super::palette::{Ink, PartFill};
-use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step};
+use super::palette::Ink;
+use super::pen::{Anchor, ChartMark, SvgWriter, format_number, path_step, polyline};
 use super::scale::{
     AxisScale, finite_value, range_of, range_with_unit, time_ruler, value_with_unit,
 };
@@ -49,10 +49,7 @@ pub fn draw_lanes(pen: &mut SvgWriter, timeline: &ChartTimeline, top: f64) -> Dr
     let lanes_bottom = lanes.iter().map(|l| l.below).fold(0.0, f64::max) + lanes_top;
 
     bands(pen, timeline, &x, (top, lanes_bottom));
-    for (value, _) in &x.ticks {
-        let at = x.place_of(*value);
-        pen.draw_line((at, lanes_top), (at, lanes_bottom), Ink::Grid, "");
-    }
+    draw_grid_across(pen, &x, (lanes_top, lanes_bottom));
     marks(pen, timeline, &x, (lanes_top - 2.0, lanes_bottom));
     let (from, to) = x.end_values();
     pen.open_data_group(&format!(
@@ -66,7 +63,7 @@ pub fn draw_lanes(pen: &mut SvgWriter, timeline: &ChartTimeline, top: f64) -> Dr
     pen.close_group();
     phases.draw(pen, top);
     events.draw(pen, event_top);
-    super::curves::ticks_words(pen, &x, lanes_bottom);
+    ticks_words(pen, &x, lanes_bottom);
     let since = match timeline.origin.as_deref().map(harmless_text) {
         Some(origin) if !origin.is_empty() => format!("time since {origin}"),
         _ => "time".into(),
@@ -302,7 +299,7 @@ impl<'a> LaneDrawing<'a> {
                 Some(layer) => (layer.component, value_with_unit(layer.value, unit)),
                 None => (Component::Unexplained, String::new()),
             };
-            let of = PartFill::fill_of_component(component);
+            let of = Ink::Part(component);
             let area = areas(&part, |c| edge(c, n + 1), |c| edge(c, n));
             let mark = ChartMark {
                 label: component.display_label().to_owned(),
@@ -310,9 +307,9 @@ impl<'a> LaneDrawing<'a> {
                 unit,
                 ..ChartMark::default()
             };
-            let fill = pen.paint_for(of.ink);
+            let fill = pen.paint_for(of);
             pen.marked_path(&area, &format!(r#"fill="{fill}""#), &mark);
-            if let Some(pattern) = of.pattern {
+            if let Some(pattern) = of.pattern() {
                 let over = pen.pattern_url(pattern);
                 pen.draw_path(&area, &format!(r#"fill="{over}" pointer-events="none""#));
             }
@@ -371,7 +368,7 @@ fn draw_layer_legend(pen: &mut SvgWriter, timeline: &ChartTimeline, top: f64) ->
     // What no layer explains is above all layers.
     shown.sort_by_key(|c| *c == Component::Unexplained);
     let entries = shown.into_iter().map(|c| {
-        let sign = Sign::Square(PartFill::fill_of_component(c));
+        let sign = Sign::Square(Ink::Part(c));
         (sign, c.display_label().to_owned())
     });
     let entries: Vec<(Sign, String)> = entries.collect();
@@ -497,19 +494,17 @@ fn areas(
 /// Points as a path; those on a level line between two others are left out.
 fn line_path(points: impl Iterator<Item = (f64, f64)>) -> String {
     let points: Vec<(f64, f64)> = points.collect();
-    let mut d = String::new();
-    for (n, (px, py)) in points.iter().enumerate() {
+    let is_corner = |n: usize, (px, py): (f64, f64)| {
         let level = |other: Option<&(f64, f64)>| other.is_some_and(|o| (o.1 - py).abs() < 0.05);
         let before = n.checked_sub(1).and_then(|n| points.get(n));
         let turns = before
             .zip(points.get(n + 1))
-            .is_some_and(|(a, b)| (a.0 <= *px) != (*px <= b.0));
-        if level(before) && level(points.get(n + 1)) && !turns {
-            continue;
-        }
-        d.push_str(&path_step(if n == 0 { 'M' } else { 'L' }, (*px, *py)));
-    }
-    d
+            .is_some_and(|(a, b)| (a.0 <= px) != (px <= b.0));
+        !level(before) || !level(points.get(n + 1)) || turns
+    };
+    let each = points.iter().enumerate();
+    let corners = each.filter(|(n, at)| is_corner(*n, **at));
+    polyline(corners.map(|(_, at)| at))
 }
 
 /// Every other phase on a ground of its own, a line where each begins.

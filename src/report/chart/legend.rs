@@ -1,8 +1,8 @@
 //! The legend above a plot: what the colours mean, in as many lines as it takes.
 
 use super::lettering::{fit_text, text_width};
-use super::palette::{Ink, PartFill};
-use super::pen::{Anchor, FillPattern, SvgWriter, format_number, path_step};
+use super::palette::Ink;
+use super::pen::{Anchor, FillPattern, SvgWriter, format_number, path_step, polyline};
 use super::svg::{SIDE, WIDTH};
 
 /// Size of its letters.
@@ -18,7 +18,7 @@ const MOST: usize = 40;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sign {
     /// A square with this colour.
-    Square(PartFill),
+    Square(Ink),
     /// A line of this series with its marker; or the marker alone.
     Curve(usize, bool),
     /// A square where there is no figure.
@@ -43,7 +43,7 @@ pub fn draw_legend(pen: &mut SvgWriter, entries: &[(Sign, String)], top: f64) ->
             pen.draw_words(at, SIZE, Anchor::Start, Ink::Muted, &words);
             break;
         }
-        draw_entry(pen, *sign, &words, label, at);
+        draw_entry(pen, *sign, label, at);
         at.0 += wide + 20.0;
     }
     match entries {
@@ -53,46 +53,40 @@ pub fn draw_legend(pen: &mut SvgWriter, entries: &[(Sign, String)], top: f64) ->
 }
 
 /// Draws one entry of a legend: its sign, and right of it the text. `at`: left end of the base line.
-pub fn draw_entry(pen: &mut SvgWriter, sign: Sign, shown: &str, whole: &str, at: (f64, f64)) {
-    sign.draw_legend(pen, (at.0, at.1 - 4.0));
-    let ink = pen.paint_for(Ink::Text);
-    let beside = (at.0 + 24.0, at.1);
-    pen.draw_text(beside, SIZE, Anchor::Start, &ink, shown, whole);
-}
-
-impl Sign {
-    fn draw_legend(self, pen: &mut SvgWriter, (x, middle): (f64, f64)) {
-        let square = ((x + 3.0, middle - 6.0), (13.0, 12.0));
-        match self {
-            Sign::Square(of) => {
-                let fill = pen.paint_for(of.ink);
-                pen.draw_rect(square.0, square.1, &fill);
-                if let Some(pattern) = of.pattern {
-                    let over = pen.pattern_url(pattern);
-                    pen.draw_rect(square.0, square.1, &over);
-                }
-            }
-            Sign::Curve(n, joined) => {
-                if joined {
-                    let dashes = dash_pattern(n);
-                    let attributes = format!(r#"stroke-width="2"{dashes}"#);
-                    let ends = ((x, middle), (x + 19.0, middle));
-                    pen.draw_line(ends.0, ends.1, Ink::Series(n), &attributes);
-                }
-                let fill = pen.paint_for(Ink::Series(n));
-                let marker = marker_path(n, (x + 9.5, middle), 4.0);
-                pen.draw_path(&marker, &format!(r#"fill="{fill}""#));
-            }
-            Sign::Ring => {
-                let ring = marker_path(0, (x + 9.5, middle), 5.5);
-                pen.draw_stroke(&ring, Ink::Text, r#"fill="none" stroke-width="1.5""#);
-            }
-            Sign::Void => {
-                let fill = pen.pattern_url(FillPattern::Void);
-                pen.draw_rect(square.0, square.1, &fill);
+pub fn draw_entry(pen: &mut SvgWriter, sign: Sign, label: &str, at: (f64, f64)) {
+    let (x, middle) = (at.0, at.1 - 4.0);
+    let square = ((x + 3.0, middle - 6.0), (13.0, 12.0));
+    match sign {
+        Sign::Square(of) => {
+            let fill = pen.paint_for(of);
+            pen.draw_rect(square.0, square.1, &fill);
+            if let Some(pattern) = of.pattern() {
+                let over = pen.pattern_url(pattern);
+                pen.draw_rect(square.0, square.1, &over);
             }
         }
+        Sign::Curve(n, joined) => {
+            if joined {
+                let dashes = dash_pattern(n);
+                let attributes = format!(r#"stroke-width="2"{dashes}"#);
+                let ends = ((x, middle), (x + 19.0, middle));
+                pen.draw_line(ends.0, ends.1, Ink::Series(n), &attributes);
+            }
+            let fill = pen.paint_for(Ink::Series(n));
+            let marker = marker_path(n, (x + 9.5, middle), 4.0);
+            pen.draw_path(&marker, &format!(r#"fill="{fill}""#));
+        }
+        Sign::Ring => {
+            let ring = marker_path(0, (x + 9.5, middle), 5.5);
+            pen.draw_stroke(&ring, Ink::Text, r#"fill="none" stroke-width="1.5""#);
+        }
+        Sign::Void => {
+            let fill = pen.pattern_url(FillPattern::Void);
+            pen.draw_rect(square.0, square.1, &fill);
+        }
     }
+    let (beside, room) = ((at.0 + 24.0, at.1), (SIZE, LONGEST));
+    pen.draw_fitted(beside, room, Anchor::Start, Ink::Text, label);
 }
 
 /// How the line of a series is broken, as an attribute: whole until colours begin again.
@@ -108,13 +102,10 @@ pub fn dash_pattern(series: usize) -> &'static str {
 /// The marker of a series as a path: shapes differ where colours are hard to distinguish.
 pub fn marker_path(series: usize, (x, y): (f64, f64), r: f64) -> String {
     let shape = |points: &[(f64, f64)]| {
-        let mut d = String::new();
-        for (i, (dx, dy)) in points.iter().enumerate() {
-            let step = if i == 0 { 'M' } else { 'L' };
-            d.push_str(&path_step(step, (x + dx * r, y + dy * r)));
-        }
-        d.push('Z');
-        d
+        let corners: Vec<(f64, f64)> = (points.iter())
+            .map(|(dx, dy)| (x + dx * r, y + dy * r))
+            .collect();
+        polyline(&corners) + "Z"
     };
     match series % 6 {
         0 => {

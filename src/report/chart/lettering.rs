@@ -20,7 +20,7 @@ const PLAIN: [u16; 95] = [
 ];
 
 /// How much wider bold letters are, at most, over a word.
-const BOLD: f64 = 1.08;
+pub const BOLD: f64 = 1.08;
 
 /// Text from outside as it may stand in a picture: on one line, nothing that turns the reading
 /// order or that XML has no place for, and of bounded length.
@@ -71,11 +71,6 @@ pub fn text_width(text: &str, size: f64) -> f64 {
 pub fn widest_text<S: AsRef<str>>(texts: impl IntoIterator<Item = S>, size: f64) -> f64 {
     let widths = (texts.into_iter()).map(|text| text_width(text.as_ref(), size));
     widths.fold(0.0, f64::max)
-}
-
-/// The same in bold letters.
-pub fn bold_width(text: &str, size: f64) -> f64 {
-    text_width(text, size) * BOLD
 }
 
 fn advance(c: char) -> u16 {

@@ -23,7 +23,7 @@ use super::layout::distinct_items;
 use crate::breakdown::Component;
 pub use lanes::limit_words;
 pub(super) use lettering::escape_text;
-use scale::finite_value;
+use scale::{finite_value, range_of};
 
 /// A picture.
 #[derive(Debug, Clone, PartialEq)]
@@ -107,11 +107,9 @@ impl ChartAxis {
 
     /// An axis across these curves, by powers of two where their points are far apart.
     pub fn axis_across(title: impl Into<String>, curves: &[Curve]) -> ChartAxis {
-        let all = || curves.iter().flat_map(|c| &c.points).map(|p| p.x);
-        let lowest = all().fold(f64::INFINITY, f64::min);
-        let highest = all().fold(f64::NEG_INFINITY, f64::max);
-        let scale = match highest / lowest {
-            ratio if lowest > 0.0 && ratio >= 8.0 => Scale::Log2,
+        let places = curves.iter().flat_map(|c| &c.points).map(|p| p.x);
+        let scale = match range_of(places) {
+            Some((lowest, highest)) if lowest > 0.0 && highest / lowest >= 8.0 => Scale::Log2,
             _ => Scale::FromZero,
         };
         ChartAxis::new_axis(title, "", scale)

@@ -4,7 +4,6 @@
 use super::pen::FillPattern;
 use super::svg::ChartStyle;
 use crate::breakdown::Component;
-use std::borrow::Cow;
 
 /// What a colour is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,33 +30,23 @@ pub enum Ink {
     Bad,
 }
 
-/// How an area is filled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PartFill {
-    /// Its colour.
-    pub ink: Ink,
-    /// Words on it.
-    pub words: Ink,
-    /// What is drawn over the colour.
-    pub pattern: Option<FillPattern>,
-}
-
-impl PartFill {
-    /// A component has its own colour; only what is unexplained is hatched.
-    pub fn fill_of_component(component: Component) -> PartFill {
-        PartFill {
-            ink: Ink::Part(component),
-            words: Ink::OnPart(component),
-            pattern: (component == Component::Unexplained).then_some(FillPattern::Hatch),
+impl Ink {
+    /// Of words on an area of this colour.
+    pub fn of_words(self) -> Ink {
+        match self {
+            Ink::Series(series) => Ink::OnSeries(series),
+            Ink::Part(component) => Ink::OnPart(component),
+            _ => Ink::Text,
         }
     }
 
-    /// A series beyond the last colour begins again with dots.
-    pub fn fill_of_series(series: usize) -> PartFill {
-        PartFill {
-            ink: Ink::Series(series),
-            words: Ink::OnSeries(series),
-            pattern: (series >= SERIES).then_some(FillPattern::Dots),
+    /// What is drawn over such an area: a series beyond the last colour begins again with dots, and only what is
+    /// unexplained is hatched.
+    pub fn pattern(self) -> Option<FillPattern> {
+        match self {
+            Ink::Series(SERIES..) => Some(FillPattern::Dots),
+            Ink::Part(Component::Unexplained) => Some(FillPattern::Hatch),
+            _ => None,
         }
     }
 }
@@ -109,12 +98,11 @@ const GOOD: [u32; 9] = [
 
 /// The colour as an attribute's value: fixed, or a custom property with the light one to fall back
 /// on.
-pub fn paint_for(ink: Ink, look: ChartStyle) -> Cow<'static, str> {
+pub fn paint_for(ink: Ink, look: ChartStyle) -> String {
+    let fixed = hex(colour(ink, false));
     match look {
-        ChartStyle::Standalone => hex(colour(ink, false)).into(),
-        ChartStyle::Inline => {
-            format!("var(--{},{})", property(ink), hex(colour(ink, false))).into()
-        }
+        ChartStyle::Standalone => fixed,
+        ChartStyle::Inline => format!("var(--{},{fixed})", property(ink)),
     }
 }
 

@@ -72,7 +72,7 @@ impl SvgWriter {
 
     /// A colour as an attribute's value.
     pub fn paint_for(&self, ink: Ink) -> String {
-        paint_for(ink, self.look).into_owned()
+        paint_for(ink, self.look)
     }
 
     /// The id of a part of this picture.
@@ -354,4 +354,11 @@ pub fn format_number(value: f64) -> String {
 /// A step of a path.
 pub fn path_step(step: char, (x, y): (f64, f64)) -> String {
     format!("{step}{} {}", format_number(x), format_number(y))
+}
+
+/// Points joined by straight lines, as a path.
+pub fn polyline<'a>(points: impl IntoIterator<Item = &'a (f64, f64)>) -> String {
+    let steps = std::iter::once('M').chain(std::iter::repeat('L'));
+    let steps = steps.zip(points);
+    steps.map(|(step, at)| path_step(step, *at)).collect()
 }

@@ -1,6 +1,6 @@
 //! A chart as SVG: its heading, what it shows, and the notes beneath.
 
-use super::lettering::{bold_width, harmless_text, safe_identifier, wrap_lines};
+use super::lettering::{BOLD, harmless_text, safe_identifier, text_width, wrap_lines};
 use super::palette::Ink;
 use super::pen::{Anchor, SvgWriter};
 use super::{Chart, Plot, bars, curves, heat, lanes};
@@ -100,7 +100,7 @@ fn draw_heading(pen: &mut SvgWriter, chart: &Chart) -> f64 {
     const NOTE: f64 = 12.0;
     let mut room = WIDTH - 2.0 * SIDE;
     if chart.simulated {
-        let wide = bold_width("SIMULATED", 11.0) + 16.0;
+        let wide = text_width("SIMULATED", 11.0) * BOLD + 16.0;
         let at = WIDTH - SIDE - wide;
         let bad = pen.paint_for(Ink::Bad);
         pen.write_raw(&format!(

@@ -104,10 +104,10 @@ fn sample_page(terms: &[Term], warnings: &[String]) -> EstimatePage {
                 concurrency: 9.07,
             }),
         }),
-        gpu: Some(GpuFigures {
+        gpu: Some(Gpu {
             name: "H100 SXM 80GB".into(),
-            total_bytes: 85_017_493_504,
-            in_use_bytes: 0,
+            total: 85_017_493_504,
+            in_use: 0,
         }),
         solution: None,
         shared: None,

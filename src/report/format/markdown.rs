@@ -205,8 +205,8 @@ fn answer_markdown(answer: &Answer) -> String {
         let before = if place == 0 { ">\n> " } else { "  \n> " };
         text.push_str(&format!("{before}`{bar}` {}", inert(&gauge_words(gauge))));
     }
-    if let Some(why) = answer.no_gauge.as_ref().filter(|_| answer.gauge.is_none()) {
-        text.push_str(&format!(">\n> Headroom unknown: {}.", inert(why)));
+    if let Some(unknown) = answer.unknown_headroom() {
+        text.push_str(&format!(">\n> {}", inert(&unknown)));
     }
     if !answer.figures.is_empty() {
         let figures = answer.figures.iter().map(|f| inert(&figure_text(f)));

@@ -106,9 +106,7 @@ impl PageWriter {
         self.page
             .write_styled(style, &words::one_line(&answer.verdict));
         answer.gauges().for_each(|gauge| self.write_gauge(gauge));
-        if let Some(why) = answer.no_gauge.as_ref().filter(|_| answer.gauge.is_none()) {
-            self.write_text(&format!("Headroom unknown: {why}."));
-        }
+        (answer.unknown_headroom().iter()).for_each(|text| self.write_text(text));
         let figures: Vec<String> = answer.figures.iter().map(figure_text).collect();
         if !figures.is_empty() {
             let between = if self.options.unicode { " · " } else { " | " };
@@ -321,11 +319,11 @@ impl PageWriter {
             } else {
                 (Align::Right, ColumnFit::Whole)
             };
-            let head = (words::one_line(&column.title).into(), align, fit);
-            let bar = bar_after(*n).then(|| ("".into(), Align::Left, ColumnFit::Whole));
+            let head = (words::one_line(&column.title), align, fit);
+            let bar = bar_after(*n).then(|| (String::new(), Align::Left, ColumnFit::Whole));
             std::iter::once(head).chain(bar)
         });
-        let mut table = TextTable::with_heads(columns);
+        let mut table = TextTable::new(columns);
         for (row, texts) in grid.rows.iter().zip(texts) {
             let cells = shown.iter().flat_map(|n| {
                 let text = texts.get(*n).cloned().unwrap_or_default();

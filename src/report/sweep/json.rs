@@ -1,6 +1,7 @@
 //! The results of a sweep as a document.
 
 use super::{CellOutcome, Results};
+use crate::report::json::joined;
 use serde_json::{Value, json};
 
 /// Version of the document. Fields are added, never renamed.
@@ -28,13 +29,4 @@ pub fn results_document(results: &Results) -> Value {
         "notes": results.notes,
         "cells": results.cells.iter().map(cell).collect::<Vec<_>>(),
     })
-}
-
-/// The keys of several objects, one object after the other.
-pub(super) fn joined<const N: usize>(objects: [Value; N]) -> Value {
-    let each = objects.into_iter().filter_map(|object| match object {
-        Value::Object(fields) => Some(fields),
-        _ => None,
-    });
-    Value::Object(each.flatten().collect())
 }

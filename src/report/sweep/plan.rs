@@ -1,6 +1,5 @@
 //! The plan of a sweep: as a report before anything is run, and as a document.
 
-use super::json::joined;
 use super::{server_settings, server_title};
 use crate::estimate::question::{Answer, Verdict};
 use crate::matrix::{
@@ -9,8 +8,8 @@ use crate::matrix::{
 };
 use crate::report::RenderError;
 use crate::report::content::{Chapter, ContentBlock, Report, facts_block};
-use crate::report::json::json_bytes;
-use crate::report::layout::{counted_noun, format_duration};
+use crate::report::json::{joined, json_bytes};
+use crate::report::layout::{counted_noun, format_duration, join_first};
 use serde_json::json;
 
 /// At most this many groups, and skipped cells, are on the page unless all are asked for.
@@ -97,7 +96,7 @@ fn unknown_fits(plan: &SweepPlan) -> Option<String> {
         let s = if groups == 1 { "s" } else { "" };
         format!(
             "Whether {all} fit{s} is not known: {}.",
-            first_few(&whys, 2)
+            join_first(&whys, 2, ", ", String::clone, |n| format!(" and {n} more"))
         )
     })
 }
@@ -203,14 +202,6 @@ fn axes(cells: &[Cell]) -> String {
     ];
     let parts = parts.into_iter().flatten().chain(counts);
     parts.collect::<Vec<_>>().join("; ")
-}
-
-/// The first few of a list: `a, b, c and 4 more`.
-fn first_few(items: &[String], few: usize) -> String {
-    match items.len() {
-        n if n > few => format!("{} and {} more", items[..few].join(", "), n - few),
-        _ => items.join(", "),
-    }
 }
 
 /// Values in order; many are shown by their ends.

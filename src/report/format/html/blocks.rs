@@ -73,12 +73,8 @@ pub fn write_answer(html: &mut Markup, answer: &Answer, report: &Report) {
         .write_attribute("class", &format!("answer {}", answer.state.as_str()));
     html.write_element("><p class=\"verdict\">", &answer.verdict, "</p>");
     answer.gauges().for_each(|gauge| write_gauge(html, gauge));
-    if let Some(why) = answer.no_gauge.as_ref().filter(|_| answer.gauge.is_none()) {
-        html.write_element(
-            "<p class=\"gauge unknown\">",
-            &format!("Headroom unknown: {why}."),
-            "</p>",
-        );
+    if let Some(unknown) = answer.unknown_headroom() {
+        html.write_element("<p class=\"gauge unknown\">", &unknown, "</p>");
     }
     if !answer.figures.is_empty() {
         html.write_raw("<dl class=\"cards\">");
