@@ -1,6 +1,7 @@
 //! What was calculated of a deployment, item by item, and how near to a measurement it comes.
 
 use crate::estimate::{Component, Term, Unknown};
+use crate::profile::stats::arithmetic_mean;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -246,6 +247,12 @@ pub fn error_pct(calculated: f64, measured: f64) -> Option<f64> {
     }
     let error = (calculated - measured) / measured.abs() * 100.0;
     (measured != 0.0 && error.is_finite()).then_some(error)
+}
+
+/// The mean of the sizes of errors.
+pub(super) fn mean_size(errors: &[f64]) -> Option<f64> {
+    let sizes: Vec<f64> = errors.iter().map(|e| e.abs()).collect();
+    arithmetic_mean(&sizes)
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ pub(super) fn component_of_key(key: &str) -> Option<Component> {
 }
 
 /// Path of a component's reason in a profile's `unknown`.
-pub(super) fn reason_path(component: Component) -> &'static str {
+pub fn reason_path(component: Component) -> &'static str {
     match component {
         Component::Baseline => "memory_breakdown.baseline_gb",
         Component::ModelWeights => "memory_breakdown.model_weights_gb",

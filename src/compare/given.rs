@@ -1,10 +1,10 @@
 //! Profiles against figures that were calculated elsewhere and are given by hand.
 
-use super::calculated::{Grade, error_pct};
+use super::calculated::{Grade, error_pct, mean_size};
 use super::profiles::Limit;
 use super::settings::ProfileSettings;
 use super::subject::{Subject, Who};
-use crate::profile::stats::{arithmetic_mean, quantile_of_sorted};
+use crate::profile::stats::median_of;
 use crate::units::{GIB, to_gib};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -311,15 +311,13 @@ fn summarize_components(profiles: &[GivenProfile]) -> Vec<GivenSummary> {
             continue;
         }
         let of = rows().filter(|r| r.component == row.component);
-        let mut errors: Vec<f64> = of.filter_map(|r| r.error_pct).collect();
-        errors.sort_by(f64::total_cmp);
-        let sizes: Vec<f64> = errors.iter().map(|e| e.abs()).collect();
+        let errors: Vec<f64> = of.filter_map(|r| r.error_pct).collect();
         all.push(GivenSummary {
             component: row.component.clone(),
             label: row.label.clone(),
             n: errors.len() as u64,
-            median_error_pct: quantile_of_sorted(&errors, 0.5),
-            mean_abs_error_pct: arithmetic_mean(&sizes),
+            mean_abs_error_pct: mean_size(&errors),
+            median_error_pct: median_of(errors),
         });
     }
     all

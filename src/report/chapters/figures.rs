@@ -3,6 +3,7 @@
 
 use super::Sources;
 use crate::breakdown::{Component, EvidenceSource, Part};
+use crate::compare::reason_path;
 use crate::compare::subject::source_word;
 use crate::experiment::reason_on_path;
 use crate::profile::{Profile, device_label};
@@ -49,11 +50,8 @@ pub(super) const OVERHEAD: &str = "memory_breakdown.framework_overhead_gb";
 
 /// The path of a part in the profile.
 fn path(component: Component) -> &'static str {
-    match component {
-        Component::Baseline => "memory_breakdown.baseline_gb",
-        Component::ModelWeights => "memory_breakdown.model_weights_gb",
-        Component::KvCache => "memory_breakdown.kv_cache_gb",
-        Component::Activations => "memory_breakdown.activations_gb",
+    match reason_path(component) {
+        path if !component.is_overhead() && !path.is_empty() => path,
         _ => OVERHEAD,
     }
 }
