@@ -90,8 +90,7 @@ pub(super) fn peak_bytes(profile: &Profile) -> Option<f64> {
 
 /// One part of the peak, bytes.
 pub(super) fn component_bytes(profile: &Profile, component: Component) -> Option<f64> {
-    let parts = &profile.memory_breakdown.components;
-    let part = parts.iter().find(|p| p.component == component)?;
+    let part = profile.memory_breakdown.find_part(component)?;
     Some(part.bytes as f64)
 }
 

@@ -107,17 +107,9 @@ impl Material {
 
     /// One profile, without its samples.
     pub fn of_profile(profile: Profile) -> Material {
-        let run = ReportRun {
-            name: profile.metadata.container.name.clone(),
-            profile: Box::new(profile),
-            timeline: ChartTimeline::default(),
-            calculated: None,
-            plan: None,
-            places: BTreeMap::new(),
-            in_full: true,
-        };
+        let name = profile.metadata.container.name.clone();
         Material {
-            runs: vec![run],
+            runs: vec![ReportRun::of_profile(name, Box::new(profile))],
             ..Material::default()
         }
     }
@@ -153,6 +145,19 @@ pub struct RunPlan {
 }
 
 impl ReportRun {
+    /// One that is shown in full, without its samples.
+    pub fn of_profile(name: String, profile: Box<Profile>) -> ReportRun {
+        ReportRun {
+            name,
+            profile,
+            timeline: ChartTimeline::default(),
+            calculated: None,
+            plan: None,
+            places: BTreeMap::new(),
+            in_full: true,
+        }
+    }
+
     /// What of its own figures does not agree, a sentence.
     pub fn find_contradiction(&self) -> Option<String> {
         let wrong = self.profile.memory_breakdown.find_contradiction()?;

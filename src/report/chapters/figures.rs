@@ -64,12 +64,6 @@ pub(super) fn why_part(profile: &Profile, component: Component) -> String {
     }
 }
 
-/// A part over all devices.
-pub(super) fn find_part(profile: &Profile, component: Component) -> Option<&Part> {
-    let parts = &profile.memory_breakdown.components;
-    parts.iter().find(|p| p.component == component)
-}
-
 /// The figures of one run, as they become cells: each notes its source.
 pub(super) struct SourcedFigures<'a> {
     /// The sources of the report.
@@ -193,7 +187,7 @@ impl SourcedFigures<'_> {
 
     /// A part of the peak as a cell in GiB.
     pub(super) fn part_cell(&mut self, component: Component) -> TableCell {
-        match find_part(&self.run.profile, component) {
+        match self.run.profile.memory_breakdown.find_part(component) {
             Some(part) => gib_cell(part.bytes).from(self.of_part(None, part)),
             None => TableCell::missing_cell(why_part(&self.run.profile, component)),
         }
