@@ -1,10 +1,9 @@
 //! Profiles against figures that were calculated elsewhere and are given by hand.
 
-use super::calculated::{Grade, error_pct, mean_size};
+use super::calculated::{Grade, error_pct, median_and_size};
 use super::profiles::Limit;
 use super::settings::ProfileSettings;
 use super::subject::{Subject, Who};
-use crate::profile::stats::median_of;
 use crate::units::{GIB, to_gib};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -312,12 +311,14 @@ fn summarize_components(profiles: &[GivenProfile]) -> Vec<GivenSummary> {
         }
         let of = rows().filter(|r| r.component == row.component);
         let errors: Vec<f64> = of.filter_map(|r| r.error_pct).collect();
+        let n = errors.len() as u64;
+        let (median, mean_size) = median_and_size(errors);
         all.push(GivenSummary {
             component: row.component.clone(),
             label: row.label.clone(),
-            n: errors.len() as u64,
-            mean_abs_error_pct: mean_size(&errors),
-            median_error_pct: median_of(errors),
+            n,
+            mean_abs_error_pct: mean_size,
+            median_error_pct: median,
         });
     }
     all

@@ -1,9 +1,8 @@
 //! Measured against calculated, over one run or many: which items are off, where, and by how much.
 
-use super::calculated::{Calculated, Grade, Item, error_pct, mean_size};
+use super::calculated::{Calculated, Grade, Item, error_pct, median_and_size};
 use super::measured::MeasuredProfile;
 use crate::profile::Profile;
-use crate::profile::stats::median_of;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -259,7 +258,8 @@ fn group<'a>(by: &str, name: &str, runs: impl Iterator<Item = &'a RunValidation>
         let rows = runs.clone().flat_map(|r| &r.items);
         let rows = rows.filter(|r| r.item == item && r.within_tolerance.is_some());
         let rows: Vec<&ItemRow> = rows.collect();
-        let errors: Vec<f64> = rows.iter().filter_map(|r| r.error_pct).collect();
+        let errors = || rows.iter().filter_map(|r| r.error_pct);
+        let (median, mean_size) = median_and_size(errors().collect());
         let count = |pick: fn(&ItemRow) -> Option<bool>, is: bool| {
             rows.iter().filter(|r| pick(r) == Some(is)).count() as u64
         };
@@ -268,9 +268,9 @@ fn group<'a>(by: &str, name: &str, runs: impl Iterator<Item = &'a RunValidation>
             item,
             n: rows.len() as u64,
             within_tolerance: count(|r| r.within_tolerance, true),
-            mean_abs_error_pct: mean_size(&errors),
-            max_abs_error_pct: errors.iter().map(|e| e.abs()).reduce(f64::max),
-            median_error_pct: median_of(errors),
+            mean_abs_error_pct: mean_size,
+            max_abs_error_pct: errors().map(f64::abs).reduce(f64::max),
+            median_error_pct: median,
             banded: in_band + count(|r| r.in_band, false),
             in_band,
         })
