@@ -317,6 +317,11 @@ pub struct DevicePeak {
 }
 
 impl Breakdown {
+    /// A part over all devices.
+    pub fn find_part(&self, component: Component) -> Option<&Part> {
+        self.components.iter().find(|p| p.component == component)
+    }
+
     /// The figures that contradict each other, by name; `None` where the parts of each device and of all sum to the
     /// peak, and the figures in GiB are those parts. A document may have been changed by hand.
     pub fn find_contradiction(&self) -> Option<String> {
@@ -352,7 +357,7 @@ impl Breakdown {
                 Component::Activations,
             ),
         ] {
-            let part = self.components.iter().find(|p| p.component == component);
+            let part = self.find_part(component);
             if !agree(stated, part.map(|p| gib_signed(p.bytes))) {
                 wrong.push(format!("{key} and its component"));
             }

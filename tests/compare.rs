@@ -6,7 +6,7 @@ use crate::common::pages::{plain, terminal_page};
 use captures::*;
 use plimsoll::breakdown::{Component, Part};
 use plimsoll::capture::RunEnd;
-use plimsoll::compare::ablation::{Ablation, ArmRuns, Run};
+use plimsoll::compare::ablation::{Ablation, Arm, ArmRuns, Run};
 use plimsoll::compare::graph_report::{
     ArmOutcome, GraphReport, GraphSettings, HostMemory, ProbeError, ProbeMemory, ProbeResult,
     StructureCount,
@@ -202,18 +202,21 @@ proptest! {
 }
 
 fn ablation(a: Vec<Profile>, b: Vec<Profile>) -> Ablation {
-    let arm = |name: &str, args: &[&str], first: u32, profiles: Vec<Profile>| ArmRuns {
-        name: name.into(),
-        engine_args: args.iter().map(|w| (*w).to_owned()).collect(),
-        runs: (0u32..)
-            .zip(&profiles)
-            .map(|(i, p)| Run {
-                order: first + 2 * i,
-                profile: "toy-profile_20260102_030405.json".into(),
-                outcome: p.metadata.outcome.clone(),
-            })
-            .collect(),
-        profiles,
+    let arm = |name: &str, args: &[&str], first: u32, profiles: Vec<Profile>| -> ArmRuns {
+        let arm = Arm {
+            name: name.into(),
+            engine_args: args.iter().map(|w| (*w).to_owned()).collect(),
+            runs: (0u32..)
+                .zip(&profiles)
+                .map(|(i, p)| Run {
+                    order: first + 2 * i,
+                    profile: "toy-profile_20260102_030405.json".into(),
+                    outcome: p.metadata.outcome.clone(),
+                })
+                .collect(),
+            ..Arm::default()
+        };
+        (arm, profiles)
     };
     let a = arm("eager", &["--enforce-eager"], 1, a);
     let b = arm("graphs", &[], 2, b);

@@ -9,7 +9,7 @@ use crate::cli::{AblateArgs, LoadArgs};
 use crate::collect::{
     AttachedEngine, CapturePlan, CaptureSession, Concluded, Setup, StopSignal, describe_setup,
 };
-use crate::compare::ablation::{Ablation, ArmRuns, Run};
+use crate::compare::ablation::{Ablation, Arm, Run};
 use crate::compare::graphs::{GraphReading, Thresholds};
 use crate::console::Console;
 use crate::error::{ExitCode, Failure};
@@ -118,16 +118,18 @@ pub(super) async fn compare_arms(
         .found
         .secrets
         .redactor();
-    let mut results = arms.clone().map(|arm| ArmRuns {
-        engine_args: redactor.redact_argv(&arm.args),
-        name: arm.name,
-        runs: Vec::new(),
-        profiles: Vec::new(),
+    let mut results = arms.clone().map(|arm| {
+        let result = Arm {
+            engine_args: redactor.redact_argv(&arm.args),
+            name: arm.name,
+            ..Arm::default()
+        };
+        (result, Vec::new())
     });
     let mut failure = None;
     let mut order = 0;
     'rounds: for _ in 0..load.repeats {
-        for (arm, result) in arms.iter().zip(&mut results) {
+        for (arm, (result, profiles)) in arms.iter().zip(&mut results) {
             if stop.stop_reason().is_some() {
                 break 'rounds;
             }
@@ -151,7 +153,7 @@ pub(super) async fn compare_arms(
                     .unwrap_or_default(),
                 outcome: ended.profile.metadata.outcome.clone(),
             });
-            result.profiles.push(ended.profile);
+            profiles.push(ended.profile);
             if let Some(why) = ended.failure {
                 console.print_warning(&format!("arm {}: {why}", arm.name));
                 failure.get_or_insert(why);

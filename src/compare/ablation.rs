@@ -47,7 +47,7 @@ pub struct Ablation {
 }
 
 /// One arm.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Arm {
     /// Its name.
     pub name: String,
@@ -74,28 +74,21 @@ pub struct Run {
     pub outcome: crate::capture::RunEnd,
 }
 
-/// An arm with the profiles of its runs.
-pub struct ArmRuns {
-    /// Its name.
-    pub name: String,
-    /// Its own engine arguments, redacted.
-    pub engine_args: Vec<String>,
-    /// Its runs.
-    pub runs: Vec<Run>,
-    /// Their profiles, in the same order.
-    pub profiles: Vec<Profile>,
-}
+/// An arm, and the profiles of its runs in their order.
+pub type ArmRuns = (Arm, Vec<Profile>);
 
 impl Ablation {
     /// From the runs of both arms; `None` where not one run left a profile.
     pub fn compare_arms(
-        a: ArmRuns,
-        b: ArmRuns,
+        (mut a, a_profiles): ArmRuns,
+        (mut b, b_profiles): ArmRuns,
         model: Option<String>,
         timestamp: String,
     ) -> Option<Ablation> {
-        let all = || a.profiles.iter().chain(&b.profiles);
+        let all = || a_profiles.iter().chain(&b_profiles);
         let first = all().next()?;
+        a.add_findings(&a_profiles);
+        b.add_findings(&b_profiles);
         Some(Ablation {
             document: "ablation".into(),
             schema_version: ABLATION_VERSION.into(),
@@ -109,36 +102,26 @@ impl Ablation {
             model: model.or_else(|| all().find_map(|p| p.model_info.name.clone())),
             bench: first.parameters.bench.clone(),
             memory_backend: first.metadata.memory_backend.name.clone(),
-            comparison: compare_groups(&a.profiles, &b.profiles),
+            comparison: compare_groups(&a_profiles, &b_profiles),
             graphs: None,
-            a: a.into(),
-            b: b.into(),
+            a,
+            b,
         })
     }
 }
 
-impl From<ArmRuns> for Arm {
-    fn from(arm: ArmRuns) -> Arm {
-        Arm {
-            name: arm.name,
-            findings: collect_arm_findings(&arm.profiles),
-            fullest_device: MemoryGauge::fullest_of(
-                (arm.profiles.iter()).filter_map(|p| Some(p.fullest_device()?.gauge)),
-            ),
-            engine_args: arm.engine_args,
-            runs: arm.runs,
+impl Arm {
+    /// Adds what its runs say: their fullest device, and their warnings and errors, each code once.
+    fn add_findings(&mut self, profiles: &[Profile]) {
+        let gauges = profiles
+            .iter()
+            .filter_map(|p| Some(p.fullest_device()?.gauge));
+        self.fullest_device = MemoryGauge::fullest_of(gauges);
+        let all = profiles.iter().flat_map(|p| &p.findings);
+        for finding in all.filter(|f| f.severity >= Severity::Warning) {
+            if self.findings.iter().all(|f| f.code != finding.code) {
+                self.findings.push(finding.clone());
+            }
         }
     }
-}
-
-/// Warnings and errors of runs of the same settings, each code once.
-fn collect_arm_findings(profiles: &[Profile]) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = Vec::new();
-    for finding in profiles.iter().flat_map(|p| &p.findings) {
-        if finding.severity >= Severity::Warning && findings.iter().all(|f| f.code != finding.code)
-        {
-            findings.push(finding.clone());
-        }
-    }
-    findings
 }

@@ -1,6 +1,7 @@
 //! What was calculated of a deployment, item by item, and how near to a measurement it comes.
 
 use crate::estimate::{Component, Term, Unknown};
+use crate::profile::stats::{arithmetic_mean, quantile_of_sorted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -246,6 +247,13 @@ pub fn error_pct(calculated: f64, measured: f64) -> Option<f64> {
     }
     let error = (calculated - measured) / measured.abs() * 100.0;
     (measured != 0.0 && error.is_finite()).then_some(error)
+}
+
+/// The median of errors, and the mean of their sizes.
+pub(super) fn median_and_size(mut errors: Vec<f64>) -> (Option<f64>, Option<f64>) {
+    errors.sort_by(f64::total_cmp);
+    let sizes: Vec<f64> = errors.iter().map(|e| e.abs()).collect();
+    (quantile_of_sorted(&errors, 0.5), arithmetic_mean(&sizes))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Whether figures move together: Pearson's and Spearman's coefficients, over runs and within them.
 
 use crate::profile::Profile;
-use crate::profile::stats::{arithmetic_mean, quantile_of_sorted};
+use crate::profile::stats::{arithmetic_mean, median_of};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -97,16 +97,8 @@ impl Correlations {
         let across = ACROSS.iter().map(|((x, of_x), (y, of_y))| {
             let points = (profiles.iter()).filter_map(|p| of_x(p).zip(of_y(p)));
             let points: Vec<(f64, f64)> = points.collect();
-            let both = correlation_coefficients(&points);
-            Correlation {
-                x: (*x).into(),
-                y: (*y).into(),
-                n: points.len() as u64,
-                runs: points.len() as u64,
-                pearson: both.as_ref().ok().map(|b| b.0),
-                spearman: both.as_ref().ok().map(|b| b.1),
-                unknown: both.err(),
-            }
+            let n = points.len() as u64;
+            Correlation::new((x, y), n, n, correlation_coefficients(&points))
         });
         Correlations {
             document: "correlations".into(),
@@ -118,6 +110,20 @@ impl Correlations {
                 within(profiles, "mean power, W", |p| p.power_w),
                 within(profiles, "temperature, °C", |p| p.temp_c),
             ],
+        }
+    }
+}
+
+impl Correlation {
+    fn new((x, y): (&str, &str), n: u64, runs: u64, both: Result<(f64, f64), String>) -> Self {
+        Correlation {
+            x: x.into(),
+            y: y.into(),
+            n,
+            runs,
+            pearson: both.as_ref().ok().map(|b| b.0),
+            spearman: both.as_ref().ok().map(|b| b.1),
+            unknown: both.err(),
         }
     }
 }
@@ -142,20 +148,10 @@ fn within(
             Err(reason) => why = Some(reason),
         }
     }
-    let median = |figures: &mut Vec<f64>| {
-        figures.sort_by(f64::total_cmp);
-        quantile_of_sorted(figures, 0.5)
-    };
     let runs = lines.len() as u64;
-    Correlation {
-        x: "memory, GiB".into(),
-        y: y.into(),
-        n,
-        runs,
-        pearson: median(&mut lines),
-        spearman: median(&mut orders),
-        unknown: (runs == 0).then(|| why.unwrap_or_else(|| "no run".into())),
-    }
+    let both = median_of(lines).zip(median_of(orders));
+    let both = both.ok_or_else(|| why.unwrap_or_else(|| "no run".into()));
+    Correlation::new(("memory, GiB", y), n, runs, both)
 }
 
 /// Pearson's and Spearman's coefficients of points.

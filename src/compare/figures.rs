@@ -90,8 +90,7 @@ pub(super) fn peak_bytes(profile: &Profile) -> Option<f64> {
 
 /// One part of the peak, bytes.
 pub(super) fn component_bytes(profile: &Profile, component: Component) -> Option<f64> {
-    let parts = &profile.memory_breakdown.components;
-    let part = parts.iter().find(|p| p.component == component)?;
+    let part = profile.memory_breakdown.find_part(component)?;
     Some(part.bytes as f64)
 }
 
@@ -117,7 +116,7 @@ pub(super) fn component_of_key(key: &str) -> Option<Component> {
 }
 
 /// Path of a component's reason in a profile's `unknown`.
-pub(super) fn reason_path(component: Component) -> &'static str {
+pub fn reason_path(component: Component) -> &'static str {
     match component {
         Component::Baseline => "memory_breakdown.baseline_gb",
         Component::ModelWeights => "memory_breakdown.model_weights_gb",

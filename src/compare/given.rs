@@ -1,10 +1,9 @@
 //! Profiles against figures that were calculated elsewhere and are given by hand.
 
-use super::calculated::{Grade, error_pct};
+use super::calculated::{Grade, error_pct, median_and_size};
 use super::profiles::Limit;
 use super::settings::ProfileSettings;
 use super::subject::{Subject, Who};
-use crate::profile::stats::{arithmetic_mean, quantile_of_sorted};
 use crate::units::{GIB, to_gib};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -311,15 +310,15 @@ fn summarize_components(profiles: &[GivenProfile]) -> Vec<GivenSummary> {
             continue;
         }
         let of = rows().filter(|r| r.component == row.component);
-        let mut errors: Vec<f64> = of.filter_map(|r| r.error_pct).collect();
-        errors.sort_by(f64::total_cmp);
-        let sizes: Vec<f64> = errors.iter().map(|e| e.abs()).collect();
+        let errors: Vec<f64> = of.filter_map(|r| r.error_pct).collect();
+        let n = errors.len() as u64;
+        let (median, mean_size) = median_and_size(errors);
         all.push(GivenSummary {
             component: row.component.clone(),
             label: row.label.clone(),
-            n: errors.len() as u64,
-            median_error_pct: quantile_of_sorted(&errors, 0.5),
-            mean_abs_error_pct: arithmetic_mean(&sizes),
+            n,
+            mean_abs_error_pct: mean_size,
+            median_error_pct: median,
         });
     }
     all

@@ -85,9 +85,9 @@ impl<'a> MeasuredProfile<'a> {
     }
 
     fn host_part(&self, component: Component) -> MeasuredFigure {
-        let parts = &self.profile.memory_breakdown.components;
-        let part = parts.iter().find(|p| p.component == component);
-        part.map(|p| (p.bytes as f64, self.source_of_part(component, None)))
+        let bytes = super::figures::component_bytes(self.profile, component);
+        bytes
+            .map(|bytes| (bytes, self.source_of_part(component, None)))
             .ok_or_else(|| self.reason_for_component(component))
     }
 

@@ -24,7 +24,7 @@ use crate::profile::stats::{Spread, quantile_of_sorted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use figures::Unit;
+pub use figures::{Unit, reason_path};
 
 /// Two groups of profiles, figure by figure. Every difference is B less A.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -125,7 +125,7 @@ impl Row {
 }
 
 /// The difference in percent of the first; `None` of 0.
-fn difference_percent(a: f64, b: f64) -> Option<f64> {
+pub fn difference_percent(a: f64, b: f64) -> Option<f64> {
     (a != 0.0).then(|| (b - a) / a.abs() * 100.0)
 }
 

@@ -3,7 +3,7 @@
 use super::difference_percent;
 use super::figures::{self, Unit};
 use super::settings::{Role, position_of, role_of};
-use super::subject::{Kind, SILENT, Subject, SubjectFigure, Who};
+use super::subject::{Kind, Subject, SubjectFigure, Who};
 use crate::units::GIB;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -172,10 +172,8 @@ impl Pair {
         let mut limit = Limit::new(None, ignore_below_bytes);
         limit.baseline = repeats.iter().map(|r| r.who.file.clone()).collect();
         for row in &self.components {
-            let known = repeats.iter().filter_map(|repeat| {
-                let figure = repeat.find_figure(&row.component)?;
-                figure.value.as_ref().ok().copied()
-            });
+            let known = repeats.iter();
+            let known = known.filter_map(|repeat| repeat.figure_bytes(&row.component).ok());
             let Some(first) = row.profile1_gb else {
                 continue;
             };
@@ -210,11 +208,8 @@ impl Pair {
 
 /// The repeat whose peak is the median; of an even number the lower one. `None` where no peak is known.
 pub fn find_median(repeats: &[Subject]) -> Option<&Subject> {
-    let peak = |s: &Subject| {
-        let total = s.figures.iter().find(|f| f.kind == Kind::Total)?;
-        total.value.as_ref().ok().copied()
-    };
-    let known = repeats.iter().filter_map(|s| Some((peak(s)?, s)));
+    let known = repeats.iter();
+    let known = known.filter_map(|s| Some((s.figure_bytes("total").ok()?, s)));
     let mut known: Vec<(f64, &Subject)> = known.collect();
     known.sort_by(|a, b| a.0.total_cmp(&b.0));
     Some(known.get(known.len().saturating_sub(1) / 2)?.1)
@@ -229,31 +224,25 @@ fn component_rows(a: &Subject, b: &Subject) -> Vec<PairRow> {
         (f.kind, component.is_none(), component)
     });
     (parts.into_iter())
-        .map(
-            |SubjectFigure {
-                 key, label, kind, ..
-             }| {
-                let side = |s: &Subject| match s.find_figure(key) {
-                    Some(SubjectFigure { value, source, .. }) => (value.clone(), source.clone()),
-                    None => (Err(SILENT.to_owned()), None),
-                };
-                let ((first, source1), (second, source2)) = (side(a), side(b));
-                let both = first.as_ref().ok().zip(second.as_ref().ok());
-                PairRow {
-                    component: key.clone(),
-                    label: label.clone(),
-                    kind: *kind,
-                    diff_gb: both.map(|(a, b)| (b - a) / GIB),
-                    diff_pct: both.and_then(|(a, b)| difference_percent(*a, *b)),
-                    profile1_gb: first.as_ref().ok().map(|b| b / GIB),
-                    profile2_gb: second.as_ref().ok().map(|b| b / GIB),
-                    profile1_source: source1,
-                    profile2_source: source2,
-                    profile1_unknown: first.err(),
-                    profile2_unknown: second.err(),
-                }
-            },
-        )
+        .map(|f| {
+            let key = &f.key;
+            let source = |s: &Subject| s.find_figure(key)?.source.clone();
+            let (first, second) = (a.figure_bytes(key), b.figure_bytes(key));
+            let both = first.as_ref().ok().zip(second.as_ref().ok());
+            PairRow {
+                component: key.clone(),
+                label: f.label.clone(),
+                kind: f.kind,
+                diff_gb: both.map(|(a, b)| (b - a) / GIB),
+                diff_pct: both.and_then(|(a, b)| difference_percent(*a, *b)),
+                profile1_gb: first.as_ref().ok().map(|b| b / GIB),
+                profile2_gb: second.as_ref().ok().map(|b| b / GIB),
+                profile1_source: source(a),
+                profile2_source: source(b),
+                profile1_unknown: first.err(),
+                profile2_unknown: second.err(),
+            }
+        })
         // A row that neither knows is left out.
         .filter(|r| r.kind == Kind::Total || r.profile1_gb.is_some() || r.profile2_gb.is_some())
         .collect()
@@ -275,11 +264,10 @@ fn figures_of_either<'a>(
 }
 
 fn others(a: &Subject, b: &Subject) -> Vec<OtherRow> {
-    let of = |s: &Subject, key: &str| s.find_figure(key).and_then(|f| f.value.clone().ok());
     let all = figures_of_either(a, b, |kind| kind == Kind::Other);
     (all.into_iter())
         .map(|f| {
-            let (first, second) = (of(a, &f.key), of(b, &f.key));
+            let [first, second] = [a, b].map(|s| s.figure_bytes(&f.key).ok());
             let both = first.zip(second);
             OtherRow {
                 key: f.key.clone(),

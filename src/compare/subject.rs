@@ -245,14 +245,11 @@ fn figures_of(profile: &Profile) -> Vec<SubjectFigure> {
         "the pool times its highest usage".into(),
     ));
     all.extend(OTHERS.iter().map(|o| {
-        let value = (o.pick)(profile).filter(|v| v.is_finite());
+        let value = (o.pick)(profile);
         SubjectFigure {
-            key: o.key.into(),
-            label: o.label.into(),
-            kind: Kind::Other,
             unit: o.unit,
             source: None,
-            value: value.ok_or_else(|| why(o.path)),
+            ..figure(o.key, o.label, Kind::Other, value, o.path, String::new())
         }
     }));
     all

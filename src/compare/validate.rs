@@ -1,9 +1,8 @@
 //! Measured against calculated, over one run or many: which items are off, where, and by how much.
 
-use super::calculated::{Calculated, Grade, Item, error_pct};
+use super::calculated::{Calculated, Grade, Item, error_pct, median_and_size};
 use super::measured::MeasuredProfile;
 use crate::profile::Profile;
-use crate::profile::stats::{arithmetic_mean, quantile_of_sorted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -259,9 +258,8 @@ fn group<'a>(by: &str, name: &str, runs: impl Iterator<Item = &'a RunValidation>
         let rows = runs.clone().flat_map(|r| &r.items);
         let rows = rows.filter(|r| r.item == item && r.within_tolerance.is_some());
         let rows: Vec<&ItemRow> = rows.collect();
-        let mut errors: Vec<f64> = rows.iter().filter_map(|r| r.error_pct).collect();
-        errors.sort_by(f64::total_cmp);
-        let sizes: Vec<f64> = errors.iter().map(|e| e.abs()).collect();
+        let errors = || rows.iter().filter_map(|r| r.error_pct);
+        let (median, mean_size) = median_and_size(errors().collect());
         let count = |pick: fn(&ItemRow) -> Option<bool>, is: bool| {
             rows.iter().filter(|r| pick(r) == Some(is)).count() as u64
         };
@@ -270,9 +268,9 @@ fn group<'a>(by: &str, name: &str, runs: impl Iterator<Item = &'a RunValidation>
             item,
             n: rows.len() as u64,
             within_tolerance: count(|r| r.within_tolerance, true),
-            median_error_pct: quantile_of_sorted(&errors, 0.5),
-            mean_abs_error_pct: arithmetic_mean(&sizes),
-            max_abs_error_pct: sizes.iter().copied().reduce(f64::max),
+            mean_abs_error_pct: mean_size,
+            max_abs_error_pct: errors().map(f64::abs).reduce(f64::max),
+            median_error_pct: median,
             banded: in_band + count(|r| r.in_band, false),
             in_band,
         })

@@ -155,7 +155,7 @@ impl Band {
 }
 
 /// Why something is unknown, and what would make it known.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 #[error("{what}")]
 pub struct Unknown {
     /// One sentence, lower case, no full stop: `the architecture `foo` is not known`.

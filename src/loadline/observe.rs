@@ -136,12 +136,10 @@ fn together(whole: &[&RequestRow]) -> Option<u64> {
 }
 
 fn generation_s(whole: &[&RequestRow]) -> Option<f64> {
-    let mut all: Vec<f64> = (whole.iter())
+    let all = (whole.iter())
         .filter_map(|r| Some((r.last_at_ns? - r.first_at_ns?) as f64 / 1e9))
-        .filter(|s| *s > 0.0)
-        .collect();
-    all.sort_by(f64::total_cmp);
-    crate::profile::stats::quantile_of_sorted(&all, 0.5)
+        .filter(|s| *s > 0.0);
+    crate::profile::stats::median_of(all.collect())
 }
 
 fn input_tokens(whole: &[&RequestRow]) -> Option<f64> {

@@ -2,7 +2,7 @@
 
 use super::cell::{BenchWord, Cell, CellId, CellLoad, GroupId, ITERATIONS};
 use super::plan::{CellGroup, SweepPlan};
-use crate::profile::stats::quantile_of_sorted;
+use crate::profile::stats::{median_of, quantile_of_sorted};
 use std::collections::HashMap;
 
 /// Seconds that an engine is taken to need until it serves, where no start of one is known.
@@ -103,7 +103,7 @@ impl Forecast {
     /// tokens it generates; else the median of all. `None` where nothing is known.
     pub fn cell_seconds(&self, cell: &Cell) -> Option<f64> {
         if let Some(took) = self.cells.get(&cell.id) {
-            return median(took.clone());
+            return median_of(took.clone());
         }
         let group = self.groups.get(&cell.group).map_or(&[][..], Vec::as_slice);
         let nearest = group
@@ -207,11 +207,6 @@ fn insert(sorted: &mut Vec<f64>, figure: f64) -> Option<f64> {
     let at = sorted.partition_point(|f| *f < figure);
     sorted.insert(at, figure);
     quantile_of_sorted(sorted, 0.5)
-}
-
-fn median(mut figures: Vec<f64>) -> Option<f64> {
-    figures.sort_by(f64::total_cmp);
-    quantile_of_sorted(&figures, 0.5)
 }
 
 #[cfg(test)]

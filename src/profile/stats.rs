@@ -61,6 +61,12 @@ pub fn quantile_of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
     Some(sorted[low] + (sorted[high] - sorted[low]) * (at - low as f64))
 }
 
+/// The median of figures in any order; `None` of nothing.
+pub fn median_of(mut figures: Vec<f64>) -> Option<f64> {
+    figures.sort_by(f64::total_cmp);
+    quantile_of_sorted(&figures, 0.5)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,13 +1,13 @@
 //! Two profiles side by side: as a report, and as a table for spreadsheets.
 
-use super::chapters::{change, fullest_peaks, pair_blocks, pair_sentence};
+use super::chapters::{fullest_peaks, pair_blocks, pair_sentence};
 use super::content::{Answer, AnswerState, Chapter, KeyFigure, Report};
 use super::figures::{gib_cell, percent_cell};
 use super::json::joined;
 use super::spreadsheet::write_fields;
-use crate::compare::Unit;
 use crate::compare::profiles::Pair;
 use crate::compare::subject::Who;
+use crate::compare::{Unit, difference_percent};
 use crate::engine::shown_name;
 use crate::profile::MemoryGauge;
 use crate::units::GIB;
@@ -53,7 +53,10 @@ pub fn pair_report(pair: &Pair) -> Report {
         Some(gauge) if is_fullest => format!("GiB, {}", gauge.label),
         _ => "GiB".into(),
     };
-    let percent = percent_cell(change(before, after), "unknown");
+    let percent = before
+        .zip(after)
+        .and_then(|(a, b)| difference_percent(a, b));
+    let percent = percent_cell(percent, "unknown");
     let [before, after] = [before, after].map(|gib| gib_cell(gib, "unknown"));
     let figures = [
         KeyFigure::new_figure("Peak before", before, &unit(&pair.profile1)),

@@ -2,7 +2,8 @@
 
 use crate::redact::redact_distinct;
 use crate::wording::plural_noun;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use unicode_width::UnicodeWidthStr as _;
 
 /// Cells that a text takes on a terminal.
@@ -222,17 +223,19 @@ pub(super) fn distinct_items<T: PartialEq>(items: impl IntoIterator<Item = T>) -
 }
 
 /// The items by their keys, in the order in which these first come.
-pub(super) fn group_items<T, K: PartialEq>(
+pub(super) fn group_items<T, K: Eq + Hash + Clone>(
     items: impl IntoIterator<Item = T>,
     key: impl Fn(&T) -> K,
 ) -> Vec<(K, Vec<T>)> {
     let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    let mut places = HashMap::new();
     for item in items {
         let key = key(&item);
-        match groups.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, group)) => group.push(item),
-            None => groups.push((key, vec![item])),
+        let at = *places.entry(key.clone()).or_insert(groups.len());
+        if at == groups.len() {
+            groups.push((key, Vec::new()));
         }
+        groups[at].1.push(item);
     }
     groups
 }

@@ -73,13 +73,22 @@ impl Material {
 
     /// Kinds of documents beside runs: how many there are of each, with its word.
     pub fn document_counts(&self) -> Vec<(usize, &'static str)> {
-        let all = [
-            (self.sweeps.len(), "sweep"),
-            (self.experiments.len(), "experiment"),
-            (self.load_lines.len(), "load line"),
-            (self.reports.len(), "other document"),
-        ];
-        all.into_iter().filter(|(n, _)| *n > 0).collect()
+        let all = self
+            .asked_documents()
+            .map(|(word, of_kind)| (of_kind.len(), word));
+        let all = all
+            .into_iter()
+            .chain([(self.reports.len(), "other document")]);
+        all.filter(|(n, _)| *n > 0).collect()
+    }
+
+    /// Documents that have chapters of their own, under the word of their kind.
+    pub fn asked_documents(&self) -> [(&'static str, &[StoredDocument]); 3] {
+        [
+            ("sweep", &self.sweeps),
+            ("experiment", &self.experiments),
+            ("load line", &self.load_lines),
+        ]
     }
 
     /// One document that was made by this program.
@@ -98,17 +107,9 @@ impl Material {
 
     /// One profile, without its samples.
     pub fn of_profile(profile: Profile) -> Material {
-        let run = ReportRun {
-            name: profile.metadata.container.name.clone(),
-            profile: Box::new(profile),
-            timeline: ChartTimeline::default(),
-            calculated: None,
-            plan: None,
-            places: BTreeMap::new(),
-            in_full: true,
-        };
+        let name = profile.metadata.container.name.clone();
         Material {
-            runs: vec![run],
+            runs: vec![ReportRun::of_profile(name, Box::new(profile))],
             ..Material::default()
         }
     }
@@ -144,6 +145,19 @@ pub struct RunPlan {
 }
 
 impl ReportRun {
+    /// One that is shown in full, without its samples.
+    pub fn of_profile(name: String, profile: Box<Profile>) -> ReportRun {
+        ReportRun {
+            name,
+            profile,
+            timeline: ChartTimeline::default(),
+            calculated: None,
+            plan: None,
+            places: BTreeMap::new(),
+            in_full: true,
+        }
+    }
+
     /// What of its own figures does not agree, a sentence.
     pub fn find_contradiction(&self) -> Option<String> {
         let wrong = self.profile.memory_breakdown.find_contradiction()?;

@@ -201,10 +201,9 @@ fn order_of_paths(args: &ReportArgs, found: &mut [FoundRun]) -> Result<(), Failu
 /// The report of a profile that lies, or will lie, in `file`.
 pub(in crate::commands) fn report_of_profile(profile: &Profile, file: &Path) -> Report {
     let mut material = Material::of_profile(profile.clone());
-    material
-        .runs
-        .iter_mut()
-        .for_each(|run| add_calculated(run, file));
+    for run in &mut material.runs {
+        add_calculated(run, file);
+    }
     build_report(Vec::new(), &material)
 }
 
@@ -226,22 +225,12 @@ fn runs(found: Vec<FoundRun>) -> Vec<ReportRun> {
     };
     let all = found.into_iter().zip(names).enumerate();
     all.map(|(i, ((file, profile), name))| {
-        let in_full = i < IN_FULL;
-        let (timeline, places) = if in_full {
-            read_beside(&file, &profile, stretches)
-                .unwrap_or_else(|| (lanes::of_profile(&profile), BTreeMap::new()))
-        } else {
-            Default::default()
-        };
-        let mut run = ReportRun {
-            name,
-            profile,
-            timeline,
-            calculated: None,
-            plan: None,
-            places,
-            in_full,
-        };
+        let mut run = ReportRun::of_profile(name, profile);
+        run.in_full = i < IN_FULL;
+        if run.in_full {
+            (run.timeline, run.places) = read_beside(&file, &run.profile, stretches)
+                .unwrap_or_else(|| (lanes::of_profile(&run.profile), BTreeMap::new()));
+        }
         add_calculated(&mut run, &file);
         run
     })

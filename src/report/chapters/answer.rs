@@ -136,13 +136,9 @@ pub(super) fn answer_of_material(material: &Material, sources: &mut Sources) -> 
 /// The answer of each document other than a run: its kind, where it was read, a sentence.
 pub(super) fn document_answers(material: &Material) -> Vec<(&'static str, &str, String)> {
     type Sentence = fn(&StoredDocument) -> Option<String>;
-    let kinds: [(&str, &[StoredDocument], Sentence); 3] = [
-        ("sweep", &material.sweeps, sweep_sentence),
-        ("experiment", &material.experiments, experiment_sentence),
-        ("load line", &material.load_lines, load_line_sentence),
-    ];
+    let sentences: [Sentence; 3] = [sweep_sentence, experiment_sentence, load_line_sentence];
     let mut all = Vec::new();
-    for (kind, documents, sentence) in kinds {
+    for ((kind, documents), sentence) in material.asked_documents().into_iter().zip(sentences) {
         let of_kind = documents.iter();
         all.extend(of_kind.filter_map(|d| Some((kind, d.name.as_str(), sentence(d)?))));
     }
@@ -234,12 +230,8 @@ fn answer_of_documents(material: &Material, documents: &ReadDocuments) -> Answer
         state: headroom.map_or_else(AnswerState::default, |level| state_of_headroom(level).0),
         ..Answer::default()
     };
-    let asked = [
-        &material.sweeps,
-        &material.experiments,
-        &material.load_lines,
-    ];
-    if asked.iter().all(|of_kind| of_kind.is_empty()) {
+    let asked = material.asked_documents();
+    if asked.iter().all(|(_, of_kind)| of_kind.is_empty()) {
         return answer;
     }
     answer.with_gauge(device.or_else(|| MemoryGauge::fullest_of(pools)))

@@ -1,8 +1,8 @@
 //! Where every byte of the peak goes: bars for each device, and the parts with what they rest on.
 
 use super::figures::{
-    OVERHEAD, SourcedFigures, TOTAL, find_part, gib_cell, gib_text, of_device, percent_cell,
-    reason_at_path, why_part,
+    OVERHEAD, SourcedFigures, TOTAL, gib_cell, gib_text, of_device, percent_cell, reason_at_path,
+    why_part,
 };
 use super::words::{self, confidence_level, is_low_confidence};
 use super::{ShownRun, Sources};
@@ -239,7 +239,7 @@ fn parts_table(figures: &mut SourcedFigures<'_>, at: ShownRun<'_>) -> Grid {
             swatch: Some(c),
             ..TableCell::text_cell(c.display_label())
         };
-        let Some(known) = find_part(&run.profile, c) else {
+        let Some(known) = b.find_part(c) else {
             let why = why_part(&run.profile, c);
             let on_devices = vec![TableCell::missing_cell(&why); devices.len()];
             rows.push(row(name, Err(why), on_devices, ["unknown", ""]));

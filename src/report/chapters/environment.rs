@@ -142,14 +142,11 @@ fn cut_middle(text: &str, most: usize) -> String {
         return text.to_owned();
     }
     let half = most / 2;
-    let mut head = half;
-    while !text.is_char_boundary(head) {
-        head -= 1;
-    }
-    let mut tail = text.len() - half;
-    while !text.is_char_boundary(tail) {
-        tail += 1;
-    }
+    let is_boundary = |at: &usize| text.is_char_boundary(*at);
+    let head = (0..=half).rfind(is_boundary).unwrap_or(0);
+    let tail = (text.len() - half..)
+        .find(is_boundary)
+        .unwrap_or(text.len());
     let (first, omitted, last) = (&text[..head], tail - head, &text[tail..]);
     format!("{first}\n… {omitted} bytes …\n{last}")
 }

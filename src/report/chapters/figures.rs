@@ -3,6 +3,7 @@
 
 use super::Sources;
 use crate::breakdown::{Component, EvidenceSource, Part};
+use crate::compare::reason_path;
 use crate::compare::subject::source_word;
 use crate::experiment::reason_on_path;
 use crate::profile::{Profile, device_label};
@@ -49,11 +50,8 @@ pub(super) const OVERHEAD: &str = "memory_breakdown.framework_overhead_gb";
 
 /// The path of a part in the profile.
 fn path(component: Component) -> &'static str {
-    match component {
-        Component::Baseline => "memory_breakdown.baseline_gb",
-        Component::ModelWeights => "memory_breakdown.model_weights_gb",
-        Component::KvCache => "memory_breakdown.kv_cache_gb",
-        Component::Activations => "memory_breakdown.activations_gb",
+    match reason_path(component) {
+        path if !component.is_overhead() && !path.is_empty() => path,
         _ => OVERHEAD,
     }
 }
@@ -64,12 +62,6 @@ pub(super) fn why_part(profile: &Profile, component: Component) -> String {
         None => reason_at_path(profile, TOTAL),
         Some(_) => reason_at_path(profile, path(component)),
     }
-}
-
-/// A part over all devices.
-pub(super) fn find_part(profile: &Profile, component: Component) -> Option<&Part> {
-    let parts = &profile.memory_breakdown.components;
-    parts.iter().find(|p| p.component == component)
 }
 
 /// The figures of one run, as they become cells: each notes its source.
@@ -195,7 +187,7 @@ impl SourcedFigures<'_> {
 
     /// A part of the peak as a cell in GiB.
     pub(super) fn part_cell(&mut self, component: Component) -> TableCell {
-        match find_part(&self.run.profile, component) {
+        match self.run.profile.memory_breakdown.find_part(component) {
             Some(part) => gib_cell(part.bytes).from(self.of_part(None, part)),
             None => TableCell::missing_cell(why_part(&self.run.profile, component)),
         }

@@ -3,8 +3,8 @@
 use super::Sources;
 use crate::engine::facts::{Finding, Severity};
 use crate::report::content::{Chapter, ContentBlock, Note, plain_note};
-use crate::report::layout::{counted_noun, join_first};
-use crate::report::material::Material;
+use crate::report::layout::{counted_noun, group_items, join_first};
+use crate::report::material::{Material, ReportRun};
 
 /// Findings that are shown; a log of hundreds of runs has more.
 const MOST: usize = 200;
@@ -16,23 +16,15 @@ pub(super) fn write_findings_chapter(material: &Material, _: &mut Sources) -> Ve
         return Vec::new();
     }
     // The same of several runs is shown once.
-    let mut all: Vec<(&Finding, Vec<&str>)> = Vec::new();
-    let mut places = std::collections::HashMap::new();
-    for run in &material.runs {
-        for finding in &run.profile.findings {
-            let key = (&finding.code, &finding.message);
-            let at = *places.entry(key).or_insert(all.len());
-            if at == all.len() {
-                all.push((finding, Vec::new()));
-            }
-            all[at].1.push(&run.name);
-        }
-    }
-    all.sort_by_key(|(finding, _)| std::cmp::Reverse(finding.severity));
+    let of_runs = material.runs.iter();
+    let of_runs = of_runs.flat_map(|run| run.profile.findings.iter().map(move |f| (f, run)));
+    let mut all = group_items(of_runs, |(finding, _)| (&finding.code, &finding.message));
+    all.sort_by_key(|(_, same)| std::cmp::Reverse(same[0].0.severity));
     let left = all.len().saturating_sub(MOST);
     let many = material.runs.len() > 1;
-    let notes = all.into_iter().take(MOST).map(|(finding, runs)| {
-        let of = many.then(|| name_runs(&runs, material.runs.len()) + ": ");
+    let notes = all.into_iter().take(MOST).map(|(_, same)| {
+        let finding = same[0].0;
+        let of = many.then(|| name_runs(&same, material.runs.len()) + ": ");
         ContentBlock::Note(Note {
             severity: finding.severity,
             code: Some(finding.code.clone()),
@@ -53,10 +45,10 @@ pub(super) fn write_findings_chapter(material: &Material, _: &mut Sources) -> Ve
 }
 
 /// The runs that have a finding.
-fn name_runs(runs: &[&str], of: usize) -> String {
+fn name_runs(runs: &[(&Finding, &ReportRun)], of: usize) -> String {
     if runs.len() == of {
         return format!("all {of} runs");
     }
-    let name = |run: &&str| (*run).to_owned();
+    let name = |(_, run): &(&Finding, &ReportRun)| run.name.clone();
     join_first(runs, NAMED, ", ", name, |n| format!(" and {n} more"))
 }

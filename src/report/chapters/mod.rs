@@ -36,7 +36,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub(super) use compare::{change, fullest_peaks, pair_blocks, pair_sentence};
+pub(super) use compare::{fullest_peaks, pair_blocks, pair_sentence};
 pub use correlations::correlations_report;
 pub(super) use sweep::read::FIGURES as SWEEP_FIGURES;
 pub(super) use words::outcome_label;

@@ -8,7 +8,6 @@ use crate::report::content::{Chapter, ContentBlock};
 use crate::report::layout::{Align, pad_left_aligned, pad_right_aligned, text_width};
 use crate::report::material::ReportRun;
 use crate::units::GIB;
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// A run with these changes to a profile that knows nothing.
@@ -19,15 +18,7 @@ pub(super) fn sample_run(name: &str, change: impl FnOnce(&mut Profile)) -> Repor
     profile.model_info.name = Some("org/Tiny-1B".into());
     profile.engine_metadata.engine_type = "vllm".into();
     change(&mut profile);
-    ReportRun {
-        name: name.into(),
-        profile: Box::new(profile),
-        timeline: crate::report::chart::ChartTimeline::default(),
-        calculated: None,
-        plan: None,
-        places: BTreeMap::new(),
-        in_full: true,
-    }
+    ReportRun::of_profile(name.into(), Box::new(profile))
 }
 
 /// Sets the peak and its parts, GiB; what the parts leave is unexplained.

@@ -4,7 +4,9 @@ use super::document::{flag_at, list_at, text_at};
 use crate::capture::{DeviceKind, LimitLevel, Mode, RunEnd};
 use crate::engine::{LoadKind, shown_name};
 use crate::profile::{Profile, SECOND_ENGINE, describe_cgroup, recording_name};
-use crate::report::layout::{counted_noun, format_figure, format_moment, grouped_count};
+use crate::report::layout::{
+    capitalize_first, counted_noun, format_figure, format_moment, grouped_count,
+};
 use crate::report::material::{Material, ReportRun, StoredDocument};
 use crate::units::Bytes;
 
@@ -169,12 +171,8 @@ pub(super) fn simulated_parts(material: &Material) -> Option<String> {
         let all = marks.len();
         return Some(format!("{simulated} of {all} measured cells are simulated"));
     }
-    let documents = [
-        &material.sweeps,
-        &material.experiments,
-        &material.load_lines,
-    ];
-    let mut documents = documents.into_iter().flatten();
+    let documents = material.asked_documents().into_iter();
+    let mut documents = documents.flat_map(|(_, of_kind)| of_kind);
     let is_simulated = simulated > 0 || documents.any(|d| flag_at(&d.document, "/simulated"));
     is_simulated.then(|| "an engine or a GPU here is simulated".to_owned())
 }
@@ -189,10 +187,10 @@ pub(super) fn default_title(material: &Material) -> String {
             let place = places.iter().find_map(|key| text_at(&one.document, key));
             let place = place.map(|place| format!("of {place}"));
             let what = name.or(place).unwrap_or_else(|| format!("in {}", one.name));
-            Some(format!("{kind} {what}"))
+            Some(format!("{} {what}", capitalize_first(kind)))
         }
         [] => None,
-        many => Some(format!("{} {}s", many.len(), kind.to_lowercase())),
+        many => Some(format!("{} {kind}s", many.len())),
     };
     let counts = material.document_counts();
     if counts.len() > 1 {
@@ -205,12 +203,9 @@ pub(super) fn default_title(material: &Material) -> String {
         let all = counted_noun(n + material.runs.len(), "document");
         return format!("Results: {all}");
     }
-    let titles = [
-        first(&material.experiments, "Experiment"),
-        first(&material.sweeps, "Sweep"),
-        first(&material.load_lines, "Load line"),
-    ];
-    if let Some(title) = titles.into_iter().flatten().next() {
+    let documents = material.asked_documents().into_iter();
+    let mut titles = documents.filter_map(|(kind, of_kind)| first(of_kind, kind));
+    if let Some(title) = titles.next() {
         return title;
     }
     let model = |p: &Profile| p.model_info.name.clone();

@@ -85,7 +85,6 @@ pub(super) fn lane_columns(lane: &TimelineLane, span: Span) -> Vec<Option<Column
 /// The usual time from one stretch to the next, seconds.
 fn usual_gap(lane: &TimelineLane) -> f64 {
     let pairs = lane.stretches.iter().zip(lane.stretches.iter().skip(1));
-    let mut gaps: Vec<f64> = pairs.map(|(a, b)| b.from_s - a.to_s).collect();
-    gaps.sort_by(f64::total_cmp);
-    crate::profile::stats::quantile_of_sorted(&gaps, 0.5).unwrap_or(0.0)
+    let gaps = pairs.map(|(a, b)| b.from_s - a.to_s);
+    crate::profile::stats::median_of(gaps.collect()).unwrap_or(0.0)
 }

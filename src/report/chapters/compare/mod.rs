@@ -9,6 +9,7 @@ pub(super) use runs::{compare_runs, incomparable_sentence};
 pub(in crate::report) use runs::{fullest_peaks, pair_blocks, pair_sentence};
 
 use super::Sources;
+use crate::compare::difference_percent;
 use crate::engine::facts::Severity;
 use crate::report::content::{Chapter, TableCell, note_block};
 use crate::report::figures::percent_cell;
@@ -45,11 +46,6 @@ fn change_in_percent(a: Option<f64>, b: Option<f64>) -> TableCell {
         Some(_) => "a change from 0 has no percentage",
         None => ONE_SIDED,
     };
-    percent_cell(change(a, b), why)
-}
-
-/// The second less the first in percent of the first.
-pub(in crate::report) fn change(a: Option<f64>, b: Option<f64>) -> Option<f64> {
-    let (a, b) = a.zip(b)?;
-    (a != 0.0).then(|| (b - a) / a.abs() * 100.0)
+    let both = a.zip(b);
+    percent_cell(both.and_then(|(a, b)| difference_percent(a, b)), why)
 }

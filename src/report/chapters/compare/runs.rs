@@ -1,10 +1,10 @@
 //! Two runs side by side.
 
-use super::{ONE_SIDED, change, change_in_percent};
+use super::{ONE_SIDED, change_in_percent};
 use crate::capture::DeviceKind;
-use crate::compare::Unit;
 use crate::compare::profiles::{Pair, PairRow};
 use crate::compare::subject::{Kind, Subject, Who};
+use crate::compare::{Unit, difference_percent};
 use crate::engine::facts::Severity;
 use crate::matrix::RowFigures;
 use crate::profile::Profile;
@@ -100,7 +100,7 @@ pub(in crate::report) fn pair_sentence(pair: &Pair) -> String {
     let [Some(a), Some(b)] = peaks else {
         return text + "The peak is not known of both.";
     };
-    let moved = match change(Some(a), Some(b)) {
+    let moved = match difference_percent(a, b) {
         _ if a == b => "as much as A".to_owned(),
         Some(p) => {
             let (by, more) = (gib_text((b - a).abs()), if b > a { "more" } else { "less" });
@@ -275,17 +275,15 @@ fn change_waterfall(pair: &Pair, a: &Profile, b: &Profile) -> Option<Chart> {
         // A limit would be beyond the end of such an axis.
         bars.iter_mut().for_each(|bar| bar.limit = None);
     }
-    Some(Chart {
-        id: "compare_memory".into(),
-        title: "Memory at the peak, from A to B".into(),
-        note: join_sentences(notes),
-        simulated: pair.profile1.simulated || pair.profile2.simulated,
-        plot: Plot::Bars(Bars {
-            axis: ChartAxis::new_axis("memory", "GiB", scale),
-            parts,
-            bars,
-        }),
-    })
+    let plot = Plot::Bars(Bars {
+        axis: ChartAxis::new_axis("memory", "GiB", scale),
+        parts,
+        bars,
+    });
+    let (id, title) = ("compare_memory", "Memory at the peak, from A to B");
+    let simulated = pair.profile1.simulated || pair.profile2.simulated;
+    let note = join_sentences(notes);
+    Some(Chart::new_chart(id, title, note, simulated, plot))
 }
 
 /// How sure a part is, in the profile's word.

@@ -1,6 +1,7 @@
 //! Two sweeps side by side, cell by cell: the same id, else the same model under the same load.
 
-use super::{ONE_SIDED, change, change_in_percent};
+use super::{ONE_SIDED, change_in_percent};
+use crate::compare::difference_percent;
 use crate::engine::facts::Severity;
 use crate::profile::stats::quantile_of_sorted;
 use crate::report::chapters::sweep::read::{
@@ -147,7 +148,7 @@ fn in_common(matched: &Matched<'_>) -> String {
 /// How a figure moved over all cells, in a sentence.
 fn moved(matched: &Matched<'_>, figure: &CellFigure) -> Option<String> {
     let both = matched.both(figure).into_iter();
-    let changes = both.filter_map(|(a, b, _)| change(Some(a), Some(b)));
+    let changes = both.filter_map(|(a, b, _)| difference_percent(a, b));
     let mut changes: Vec<f64> = changes.collect();
     changes.sort_by(f64::total_cmp);
     let of_all = [0.5, 0.0, 1.0].map(|q| quantile_of_sorted(&changes, q).map(percent_text));

@@ -5,7 +5,7 @@ use super::axes::{server_axes, setting_label, varying_axes};
 use super::read::{CellFigure, FIGURES, LATENCY, PEAK, SweepCell, SweepDocument, THROUGHPUT, TTFT};
 use crate::compare::calculated::Item;
 use crate::compare::validate::RunValidation;
-use crate::profile::stats::quantile_of_sorted;
+use crate::profile::stats::median_of;
 use crate::report::content::{Grid, TableCell, TableColumn, number_column, text_column};
 use crate::report::figures::{figure_cell, gib_cell, percent_cell};
 use crate::report::layout::{format_figure, group_items};
@@ -271,11 +271,7 @@ fn group_item<'a>(group: &[(&'a SweepCell, &RunValidation)], item: Item) -> Grou
     let both =
         items.filter_map(|i| Some([i.measured? / GIB, i.calculated? as f64 / GIB, i.error_pct?]));
     let both: Vec<[f64; 3]> = both.collect();
-    let median = |n: usize| {
-        let mut all: Vec<f64> = both.iter().map(|b| b[n]).collect();
-        all.sort_by(f64::total_cmp);
-        quantile_of_sorted(&all, 0.5)
-    };
+    let median = |n: usize| median_of(both.iter().map(|b| b[n]).collect());
     GroupItem {
         cell: group[0].0,
         item,

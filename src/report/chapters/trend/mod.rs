@@ -6,7 +6,8 @@ mod tests;
 mod version;
 
 use super::sweep::read::CellFigure;
-use super::{Sources, change, numbered_id};
+use super::{Sources, numbered_id};
+use crate::compare::difference_percent;
 use crate::matrix::RowFigures;
 use crate::profile::stats::quantile_of_sorted;
 use crate::report::chart::{Chart, ChartAxis, Curve, Curves, Dot, Plot, Scale};
@@ -286,7 +287,7 @@ fn moved(a: &Step<'_>, b: &Step<'_>) -> Vec<String> {
             continue;
         };
         titles.push(watched.title);
-        let Some(percent) = change(Some(before), Some(after)).filter(|p| p.abs() > MOVED) else {
+        let Some(percent) = difference_percent(before, after).filter(|p| p.abs() > MOVED) else {
             continue;
         };
         let verb = if percent < 0.0 { "shrank" } else { "grew" };
