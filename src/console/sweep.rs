@@ -85,31 +85,30 @@ impl Console {
 
     /// The same in other words.
     pub fn show_board(&self, words: BoardWords, cells: u64, already_done: u64) -> SweepBoard {
-        let console = self;
-        console.end_board();
-        console.end_stage(ResultMark::Done);
+        self.end_board();
+        self.end_stage(ResultMark::Done);
         let counts = Arc::new(Mutex::new(BoardCounts {
             done: already_done.min(cells),
             of: cells,
             words,
             ..BoardCounts::default()
         }));
-        let overall = console.0.drawing.as_ref().map(|drawing| {
+        let overall = self.0.drawing.as_ref().map(|drawing| {
             let bar = drawing.bars.add(ProgressBar::new_spinner());
-            let (counts, look, size) = (counts.clone(), console.0.look, drawing.size);
+            let (counts, look, size) = (counts.clone(), self.0.look, drawing.size);
             let picture = move || overall_line(&lock_data(&counts).clone(), size().1, look);
-            drawing.start_bar(&bar, style(console, "{line}", picture));
+            drawing.start_bar(&bar, style(self, "{line}", picture));
             bar
         });
         let board = Arc::new(Board {
-            console: console.clone(),
+            console: self.clone(),
             counts,
             drawn: Mutex::new(DrawnBars {
                 overall,
                 ..DrawnBars::default()
             }),
         });
-        *lock_data(&console.0.board) = Arc::downgrade(&board);
+        *lock_data(&self.0.board) = Arc::downgrade(&board);
         let before = match already_done {
             0 => String::new(),
             n => format!(", {n} of them done before"),

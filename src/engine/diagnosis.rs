@@ -856,7 +856,7 @@ impl<'a> Judge<'a> {
             None if line.text.contains("allocated in private pools") => Some("warmup"),
             _ if line.text.contains("allocated in private pools") => Some("serving"),
             Some("serving" | "http_bind") if around.iter().any(failed_start) => None,
-            // Bars of progress go past the log: they may come out behind the failure that ended them.
+            // Progress bars do not pass through the logger: they may appear after the failure that ended them.
             None | Some("argparse" | "distributed_init") => {
                 let next = around.iter().filter(|index| **index > at);
                 let next = next.filter_map(|index| self.marks[*index]).next();
@@ -2164,7 +2164,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_printed_behind_a_failure_gives_its_phase() {
+    fn progress_printed_after_a_failure_gives_its_phase() {
         let died = |behind: &str| {
             let log = format!(
                 "INFO [api_server.py:1] vLLM API server version 0.25.1\n\

@@ -170,12 +170,12 @@ fn activation(deployment: &Deployment, a: &Activation) -> Option<Spread> {
     )
 }
 
-/// A peak that the encoder of this kind decides: Gemma 4's between two ways of making it, others' never measured.
-pub fn of_encoder([low, high]: [u64; 2], kind: &str) -> Band {
-    let source = if kind.starts_with("gemma4") {
-        "read in vLLM and transformers: by release, an encoder works on more at once"
-    } else {
+/// A peak that the encoder decides: one that was never measured, or between two ways of making it.
+pub fn of_encoder([low, high]: [u64; 2], is_unmeasured: bool) -> Band {
+    let source = if is_unmeasured {
         "read in vLLM's code: no start with this encoder was measured"
+    } else {
+        "read in vLLM and transformers: by release, an encoder works on more at once"
     };
     Band::new(low, high, 0, source).widened((0.15 * GIB) as u64)
 }

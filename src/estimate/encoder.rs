@@ -112,10 +112,10 @@ pub fn of(model: &Model, deployment: &Deployment, settings: &Settings, value: u6
     let layer = layer(vision, kind, tp).unwrap_or(0);
     let range = match kind {
         "gemma4" => Some(in_parts(vision, deployment, rows, layer, left, value)),
-        // Read in its code and never measured: from half of what its layers hold to half as much again.
-        _ if is_internvl(kind) || kind == "llava" => {
-            let held = product([rows, layer, value]);
-            Some([left + held / 2, left + held / 2 * 3])
+        // From half of what its layers hold to half as much again.
+        _ if is_unmeasured(kind) => {
+            let half = product([rows, layer, value]) / 2;
+            Some([1, 3].map(|halves| sum([left, product([half, halves])])))
         }
         _ => None,
     };
@@ -223,7 +223,10 @@ pub fn deep_levels(model: &Model) -> u64 {
     levels.map_or(0, |levels| levels.len() as u64)
 }
 
-/// A count of the encoder's configuration, or of the whole one: the first of two sides.
+/// Most patches across an image, and most tiles of one, that are believed.
+const MOST_ACROSS: u64 = 1 << 20;
+
+/// A count of the encoder's configuration, or of the whole one; of two sides the first.
 fn number(config: &Value, key: &str) -> Option<u64> {
     let value = config.get(key)?;
     value.as_u64().or_else(|| value.get(0)?.as_u64())
@@ -242,7 +245,8 @@ fn items(
         .or_else(|| number(&model.config, "image_size"))
         .unwrap_or(0);
     let colours = 3 * patch * patch;
-    let grid = (side / patch).saturating_mul(side / patch);
+    let across = (side / patch).min(MOST_ACROSS);
+    let grid = across * across;
     let items = |budgeted: u64, tokens: u64, rows: u64, row_values: u64| {
         (tokens > 0).then(|| Items {
             count: (settings.batched_tokens / budgeted).max(1),
@@ -345,9 +349,11 @@ fn qwen_tokens(kind: &str, deployment: &Deployment, settings: &Settings) -> (u64
     }
 }
 
-/// Tokens of InternVL's largest item as it is budgeted, and as the profile run is given it: a video that fills the longest
-/// length, a tile for each frame, beside an image where it is budgeted; or an image of all tiles and itself once more.
-/// Language models without a token for videos take none (models/internvl.py, `ctx_video_token`).
+/// Tokens of InternVL's largest item: as vLLM budgets it, and as the profile run is given it.
+///
+/// A video fills the longest length, with a tile for each frame; the budget leaves room for an image. Where an image is
+/// larger, it counts: all its tiles, and a small copy of the whole. Language models without a token for videos take none
+/// (models/internvl.py, `ctx_video_token`).
 fn internvl_tokens(
     model: &Model,
     tile: u64,
@@ -355,6 +361,7 @@ fn internvl_tokens(
     settings: &Settings,
 ) -> (u64, u64) {
     let tiles = number(&model.config, "max_dynamic_patch").unwrap_or(12);
+    let tiles = tiles.min(MOST_ACROSS);
     let image = tile.saturating_mul(tiles + 1);
     let videos = ["qwen2", "qwen3", "qwen3_moe", "gpt_oss"].contains(&model.kind.as_str());
     let longest = settings.max_model_len.unwrap_or(32_768);
@@ -371,6 +378,11 @@ fn internvl_tokens(
         longest
     };
     (video, frames(given))
+}
+
+/// Families whose encoder is computed from vLLM's code alone: no start with one was measured.
+pub fn is_unmeasured(kind: &str) -> bool {
+    is_internvl(kind) || kind == "llava"
 }
 
 /// InternVL, by the file of its vendor or of transformers.
@@ -497,6 +509,21 @@ mod tests {
             (long.left + held / 2, long.left + held / 2 * 3)
         );
         assert_eq!(long.known, Encoder::Counted);
+    }
+
+    #[test]
+    fn impossible_sizes_do_not_overflow() {
+        let all = json!({"hidden_size": u64::MAX, "intermediate_size": u64::MAX, "patch_size": 1, "image_size": u64::MAX,
+            "model_type": "clip_vision_model"});
+        for kind in ["internvl", "llava", "llama4", "mistral3", "gemma3"] {
+            let mut m = model(kind, Some(all.clone()));
+            m.config["max_dynamic_patch"] = u64::MAX.into();
+            m.kind = "qwen3".to_owned();
+            assert!(
+                encoding(&m, Version::new(0, 33, 0), u64::MAX, u64::MAX).peak > 1 << 60,
+                "{kind}"
+            );
+        }
     }
 
     #[test]

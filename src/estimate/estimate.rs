@@ -565,7 +565,9 @@ fn activation_term(
             ("vocab", json!(model.vocab)),
         ]),
         band: activation.range.map(|range| match activation.encoder {
-            Encoder::Counted => bands::of_encoder(range, encoder::kind(model)),
+            Encoder::Counted => {
+                bands::of_encoder(range, encoder::is_unmeasured(encoder::kind(model)))
+            }
             _ if activation.compiling > 0 => bands::of_compiling(range),
             _ => compute_buffer::band(range),
         }),

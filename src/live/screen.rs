@@ -582,7 +582,7 @@ fn history_line(readings: &VecDeque<u64>, cells: usize) -> String {
 fn columns_beside(longest: usize, width: u16) -> Vec<usize> {
     let name = longest.clamp(NAME_CELLS.0, NAME_CELLS.1);
     let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();
-    for dropped in (1..=6).rev() {
+    for dropped in (1..=COLUMNS.len() as u8).rev() {
         // One cell stands between two columns.
         let taken = columns.iter().map(|n| usize::from(COLUMNS[*n].1) + 1);
         if taken.sum::<usize>() + name <= usize::from(width) {

@@ -184,6 +184,9 @@ impl<T: Into<String>> From<T> for ContentBlock {
     }
 }
 
+/// What a report says where not all of it was measured on real hardware and a real engine.
+pub(super) const SIMULATED_SENTENCE: &str = "an engine or a GPU here is simulated";
+
 impl Report {
     /// A report of these chapters.
     pub(super) fn of_chapters(
@@ -201,8 +204,7 @@ impl Report {
 
     /// Says that an engine or a device is simulated, where one is.
     pub(super) fn mark_simulated(mut self, is_simulated: bool) -> Report {
-        let text = "an engine or a GPU here is simulated";
-        self.simulated = is_simulated.then(|| text.to_owned());
+        self.simulated = is_simulated.then(|| SIMULATED_SENTENCE.to_owned());
         self
     }
 

@@ -14,32 +14,34 @@ type MakeReport = fn(&Value) -> serde_json::Result<Report>;
 
 /// The kinds, as the key `document` names them.
 static KINDS: &[(&str, MakeReport)] = &[
-    ("ablation", |d| made_by(d, ablation::ablation_report)),
-    ("calculation", |d| made_by(d, given::given_report)),
+    ("ablation", |d| report_from(d, ablation::ablation_report)),
+    ("calculation", |d| report_from(d, given::given_report)),
     ("calibration", |d| {
-        made_by(d, |found| calibration::calibration_report(found, &[]))
+        report_from(d, |found| calibration::calibration_report(found, &[]))
     }),
-    ("clean", |d| made_by(d, cleaning::clean_report)),
-    ("comparison", |d| made_by(d, compare::pair_report)),
+    ("clean", |d| report_from(d, cleaning::clean_report)),
+    ("comparison", |d| report_from(d, compare::pair_report)),
     ("correlations", |d| {
-        made_by(d, chapters::correlations_report)
+        report_from(d, chapters::correlations_report)
     }),
-    ("cuda_graphs", |d| made_by(d, graphs::graphs_report)),
-    ("doctor", |d| made_by(d, doctor::doctor_report)),
+    ("cuda_graphs", |d| report_from(d, graphs::graphs_report)),
+    ("doctor", |d| report_from(d, doctor::doctor_report)),
     (estimate::ESTIMATE_DOCUMENT, |d| {
-        made_by(d, |page| estimate::estimate_report(page, false))
+        report_from(d, |page| estimate::estimate_report(page, false))
     }),
-    ("estimate_table", |d| made_by(d, estimate::table_report)),
+    ("estimate_table", |d| report_from(d, estimate::table_report)),
     ("estimate_versions", |d| {
-        made_by(d, estimate::versions_report)
+        report_from(d, estimate::versions_report)
     }),
-    ("gpu_choices", |d| made_by(d, estimate::choices_report)),
+    ("gpu_choices", |d| report_from(d, estimate::choices_report)),
     (crate::tune::TUNING_DOCUMENT, |d| {
-        made_by(d, tune::tune_report)
+        report_from(d, tune::tune_report)
     }),
-    ("validation", |d| made_by(d, validation::validation_report)),
+    ("validation", |d| {
+        report_from(d, validation::validation_report)
+    }),
     (why::WHY_DOCUMENT, |d| {
-        made_by(d, |why: &why::WhyDocument| {
+        report_from(d, |why: &why::WhyDocument| {
             why::report_of_diagnosis(&why.subject, &why.diagnosis)
         })
     }),
@@ -52,7 +54,7 @@ pub fn report_of_kind(kind: &str, document: &Value) -> Option<serde_json::Result
 }
 
 /// The report of the document as the type that the command wrote.
-fn made_by<T: DeserializeOwned>(
+fn report_from<T: DeserializeOwned>(
     document: &Value,
     report: fn(&T) -> Report,
 ) -> serde_json::Result<Report> {

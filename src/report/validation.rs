@@ -183,7 +183,9 @@ fn group_chapter((i, same): (usize, &[&Group])) -> Chapter {
 /// The table for spreadsheets: a row for each item of each run.
 pub fn validation_csv(validation: &Validation) -> Vec<u8> {
     let rows = validation.runs.iter().flat_map(|run| {
-        let of_run = json!(run);
+        let mut of_run = json!(run);
+        // A row needs its own item, not a copy of all.
+        of_run["items"].take();
         run.items.iter().map(move |row| {
             let unit = match row.item {
                 Item::KvTokens => "tokens",

@@ -29,14 +29,6 @@ pub(super) struct View<'a> {
     pub text: &'a Map<String, Value>,
 }
 
-/// The number of a list that has the same for each layer (Hunyuan's experts); any other value as it is.
-fn each_the_same(value: &Value) -> &Value {
-    match value.as_array().map(Vec::as_slice) {
-        Some([first, rest @ ..]) if first.is_u64() && rest.iter().all(|n| n == first) => first,
-        _ => value,
-    }
-}
-
 impl<'a> View<'a> {
     /// A view of `config`.
     ///
@@ -118,7 +110,7 @@ impl<'a> View<'a> {
     fn bounded(&self, names: &[&str], most: u64) -> Result<Option<u64>, Unknown> {
         for name in names {
             if let Some(value) = self.text.get(*name).filter(|v| !v.is_null()) {
-                return whole(each_the_same(value), name, most).map(Some);
+                return whole(uniform_number(value), name, most).map(Some);
             }
         }
         Ok(None)
@@ -189,6 +181,14 @@ impl<'a> View<'a> {
         self.value(names)
             .and_then(Value::as_f64)
             .filter(|f| (0.0..=1.0).contains(f) && *f > 0.0)
+    }
+}
+
+/// The number of a list that has the same one for each layer (Hunyuan); any other value as it is.
+fn uniform_number(value: &Value) -> &Value {
+    match value.as_array().map(Vec::as_slice) {
+        Some([first, rest @ ..]) if first.is_u64() && rest.iter().all(|n| n == first) => first,
+        _ => value,
     }
 }
 

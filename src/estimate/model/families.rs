@@ -190,7 +190,7 @@ pub(super) enum Pattern {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Experts {
-    /// All, where there are any; but for `first_k_dense_replace` and `moe_layer_freq`.
+    /// By `mlp_layer_types` or `is_moe_layer`; else all, but for `first_k_dense_replace` and `moe_layer_freq`.
     #[default]
     FirstDense,
     /// By `decoder_sparse_step` and `mlp_only_layers`.

@@ -173,11 +173,15 @@ pub const MULTIMODAL: &[&str] = &[
     "gemma4_unified",
     "glm4v",
     "glm4v_moe",
+    "idefics3",
     "internvl",
     "internvl_chat",
     "kimi_k25",
     "kimi_k3",
     "llama4",
+    "llava",
+    "llava_next",
+    "llava_onevision",
     "mistral3",
     "mllama",
     "phi4mm",
@@ -259,22 +263,22 @@ fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unk
             let embeddings = times * w.patches() + h + positions * h;
             embeddings + w.layers() + merger + 2 * h + deep * (merger + 2 * merged)
         }
-        // CLIP with a norm before its layers and one behind; a projector of two matrices. LLaVA-NeXT ends rows of
-        // tiles by a vector.
+        // CLIP with a norm before its layers and one after; a projector of two matrices. LLaVA-NeXT has a vector at
+        // the end of a row of tiles.
         "llava" | "llava_next" if v.words(&["model_type"]) == Some("clip_vision_model") => {
             let embeddings = w.patches() + (grid(336)? + 2) * h;
             let projector = h * text + text + text * text + text;
             let row_end = if kind == "llava_next" { text } else { 0 };
             embeddings + w.layers() + 4 * h + projector + row_end
         }
-        // SigLIP, and the same.
+        // SigLIP; a projector of two matrices, and a vector at the end of a row of tiles.
         "llava_onevision" => {
             let embeddings = w.patches() + h + grid(384)? * h;
             embeddings + w.layers() + 2 * h + h * text + text + text * text + 2 * text
         }
         // SigLIP, and one matrix from a square of patches.
         "idefics3" => {
-            let across = u128::from(whole_scale(v)?);
+            let across = u128::from(merged_side(v)?);
             let embeddings = w.patches() + h + grid(364)? * h;
             embeddings + w.layers() + 2 * h + across * across * h * text
         }
@@ -289,8 +293,8 @@ fn parameters(kind: &str, v: &View<'_>, hidden: u64) -> Result<Option<u128>, Unk
     }))
 }
 
-/// Patches of a side that become one token in Idefics 3, of the whole configuration.
-fn whole_scale(v: &View<'_>) -> Result<u64, Unknown> {
+/// Patches along a side of the square that Idefics 3 makes one token of; the whole configuration has it.
+fn merged_side(v: &View<'_>) -> Result<u64, Unknown> {
     let scale = v.outer.get("scale_factor");
     scale.map_or(Ok(2), |n| whole(n, "scale_factor", 64))
 }

@@ -4,6 +4,7 @@ use super::document::{flag_at, list_at, text_at};
 use crate::capture::{DeviceKind, LimitLevel, Mode, RunEnd};
 use crate::engine::{LoadKind, shown_name};
 use crate::profile::{Profile, SECOND_ENGINE, describe_cgroup, recording_name};
+use crate::report::content::SIMULATED_SENTENCE;
 use crate::report::layout::{
     capitalize_first, counted_noun, format_figure, format_moment, grouped_count,
 };
@@ -174,7 +175,7 @@ pub(super) fn simulated_parts(material: &Material) -> Option<String> {
     let documents = material.asked_documents().into_iter();
     let mut documents = documents.flat_map(|(_, of_kind)| of_kind);
     let is_simulated = simulated > 0 || documents.any(|d| flag_at(&d.document, "/simulated"));
-    is_simulated.then(|| "an engine or a GPU here is simulated".to_owned())
+    is_simulated.then(|| SIMULATED_SENTENCE.to_owned())
 }
 
 /// A title: what was measured.

@@ -106,7 +106,9 @@ impl PageWriter {
         self.page
             .write_styled(style, &words::one_line(&answer.verdict));
         answer.gauges().for_each(|gauge| self.write_gauge(gauge));
-        (answer.unknown_headroom().iter()).for_each(|text| self.write_text(text));
+        if let Some(unknown) = answer.unknown_headroom() {
+            self.write_text(&unknown);
+        }
         let figures: Vec<String> = answer.figures.iter().map(figure_text).collect();
         if !figures.is_empty() {
             let between = if self.options.unicode { " · " } else { " | " };

@@ -37,8 +37,14 @@ impl Span {
     }
 }
 
-/// The lowest and the highest that was seen in a column.
-pub(super) type ColumnRange = (f64, f64);
+/// What was seen in a column.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct ColumnRange {
+    /// The lowest.
+    pub low: f64,
+    /// The highest.
+    pub high: f64,
+}
 
 /// Between two samples that are further apart than this many intervals nothing is drawn.
 const HOLE: f64 = 4.0;
@@ -53,8 +59,11 @@ pub(super) fn lane_columns(lane: &TimelineLane, span: Span) -> Vec<Option<Column
         }
         let (first, last) = (span.nearest_column(s.from_s), span.nearest_column(s.to_s));
         for column in columns.iter_mut().take(last + 1).skip(first) {
-            let (low, high) = column.unwrap_or((s.low, s.high));
-            *column = Some((low.min(s.low), high.max(s.high)));
+            let (low, high) = column.map_or((s.low, s.high), |old| (old.low, old.high));
+            *column = Some(ColumnRange {
+                low: low.min(s.low),
+                high: high.max(s.high),
+            });
         }
     }
     let usual = usual_gap(lane);
@@ -67,7 +76,10 @@ pub(super) fn lane_columns(lane: &TimelineLane, span: Span) -> Vec<Option<Column
         if hole || !before.is_known() || !after.is_known() {
             continue;
         }
-        let held = (before.low, before.low);
+        let held = ColumnRange {
+            low: before.low,
+            high: before.low,
+        };
         let (first, last) = (
             span.nearest_column(before.to_s),
             span.nearest_column(after.from_s),

@@ -120,8 +120,8 @@ impl Shown {
     fn chart(&self, page: &mut TextPage, lane: &TimelineLane, rows: usize) {
         let columns = self.lane_columns(lane);
         let known = || columns.iter().flatten();
-        let highest = known().map(|s| s.1).fold(f64::NEG_INFINITY, f64::max);
-        let lowest = known().map(|s| s.0).fold(f64::INFINITY, f64::min);
+        let highest = known().map(|s| s.high).fold(f64::NEG_INFINITY, f64::max);
+        let lowest = known().map(|s| s.low).fold(f64::INFINITY, f64::min);
         let of = lane
             .capacity
             .map_or(String::new(), |c| format!(" of {}", format_gib(c)));
@@ -159,14 +159,14 @@ impl Shown {
 
     /// The character at a row of a column: full up to the lowest, lightly filled up to the highest.
     fn glyph_at(&self, range: Option<ColumnRange>, row: usize, rows: usize, top: f64) -> char {
-        let Some((low, high)) = range else { return ' ' };
+        let Some(range) = range else { return ' ' };
         let unicode = self.options.unicode;
         // Eighths of rows; what was seen is never drawn as nothing.
         let eighths = |value: f64| {
             let all = (rows * 8) as f64;
             (value / top * all).clamp(1.0, all).round() as usize
         };
-        let (low, high) = (eighths(low), eighths(high));
+        let (low, high) = (eighths(range.low), eighths(range.high));
         let base = row * 8;
         // In its topmost row, what is between lowest and highest is within the character.
         let (low_row, high_row) = ((low - 1) / 8, (high - 1) / 8);
@@ -186,7 +186,7 @@ impl Shown {
     /// A gauge in one line.
     fn gauge(&self, page: &mut TextPage, lane: &TimelineLane) {
         let columns = self.lane_columns(lane);
-        let highest = columns.iter().flatten().map(|s| s.1).reduce(f64::max);
+        let highest = columns.iter().flatten().map(|s| s.high).reduce(f64::max);
         let Some(highest) = highest else { return };
         let all = highest_of(lane, highest);
         let top = match lane.unit.as_str() {
@@ -196,9 +196,9 @@ impl Shown {
         let cell = |s: &Option<ColumnRange>| match s {
             None => ' ',
             // A gauge may well be zero.
-            Some((_, high)) if *high <= 0.0 => '_',
-            Some((_, high)) => {
-                let share = (high / top).clamp(0.0, 1.0);
+            Some(s) if s.high <= 0.0 => '_',
+            Some(s) => {
+                let share = (s.high / top).clamp(0.0, 1.0);
                 let step = |n: usize| ((share * n as f64).ceil() as usize).clamp(1, n) - 1;
                 if self.options.unicode {
                     BLOCKS.get(step(8)).copied().unwrap_or('█')

@@ -219,16 +219,16 @@ proptest! {
         for s in &stretches {
             let column = span.nearest_column(s.from_s);
             let here = columns[column].expect("a column with a sample");
-            prop_assert!(here.1 >= s.high && here.0 <= s.low);
+            prop_assert!(here.high >= s.high && here.low <= s.low);
             // And something is drawn at the height of the highest.
-            let row = ((here.1 / 80.0 * 80.0).clamp(1.0, 80.0).round() as usize - 1) / 8;
+            let row = ((here.high / 80.0 * 80.0).clamp(1.0, 80.0).round() as usize - 1) / 8;
             prop_assert_ne!(shown.glyph_at(Some(here), row, 10, 80.0), ' ');
             if row < 9 {
                 prop_assert_eq!(shown.glyph_at(Some(here), row + 1, 10, 80.0), ' ');
             }
         }
         let highest = stretches.iter().map(|s| s.high).fold(0.0, f64::max);
-        let drawn = columns.iter().flatten().map(|s| s.1).fold(0.0, f64::max);
+        let drawn = columns.iter().flatten().map(|s| s.high).fold(0.0, f64::max);
         prop_assert_eq!(highest, drawn);
     }
 }
