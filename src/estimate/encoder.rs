@@ -380,7 +380,7 @@ fn internvl_tokens(
     (video, frames(given))
 }
 
-/// Families whose encoder is computed from vLLM's code alone: no start with one was measured.
+/// Families whose encoder is computed from vLLM's code alone, without a measured start.
 pub fn is_unmeasured(kind: &str) -> bool {
     is_internvl(kind) || kind == "llava"
 }

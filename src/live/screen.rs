@@ -578,7 +578,7 @@ fn history_line(readings: &VecDeque<u64>, cells: usize) -> String {
     peaks.filter_map(|bytes| blocks.get(place(bytes))).collect()
 }
 
-/// The columns, by their places, that stand beside the names of containers, of which the longest has so many characters.
+/// The columns, as places in `COLUMNS`, that have room beside a container name of `longest` characters.
 fn columns_beside(longest: usize, width: u16) -> Vec<usize> {
     let name = longest.clamp(NAME_CELLS.0, NAME_CELLS.1);
     let mut columns: Vec<usize> = (0..COLUMNS.len()).collect();

@@ -184,7 +184,7 @@ impl<T: Into<String>> From<T> for ContentBlock {
     }
 }
 
-/// What a report says where not all of it was measured on real hardware and a real engine.
+/// The sentence of a report that was not measured on real hardware with a real engine.
 pub(super) const SIMULATED_SENTENCE: &str = "an engine or a GPU here is simulated";
 
 impl Report {
@@ -202,7 +202,7 @@ impl Report {
         }
     }
 
-    /// Says that an engine or a device is simulated, where one is.
+    /// Adds the sentence on a simulated engine or device, where one is.
     pub(super) fn mark_simulated(mut self, is_simulated: bool) -> Report {
         self.simulated = is_simulated.then(|| SIMULATED_SENTENCE.to_owned());
         self
